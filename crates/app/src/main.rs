@@ -1,0 +1,2 @@
+//! The `argon` command.
+fn main() {}
