@@ -1,1 +1,21 @@
-//! argon-kernels
+//! What a model asks of a device, and the devices that answer.
+//!
+//! A model is written once, as a sequence of [`Op`]s over [`Tensor`]s that live in device memory. A [`Device`] runs
+//! them in program order: [`cpu`] at once, a GPU whenever it likes as long as every op sees what the ops before it
+//! wrote. Nothing here knows a model's name, and nothing in a model file knows a device's.
+//!
+//! * [`tensor`]: handles: `Buffer` (memory of one device), `Tensor` (a typed, strided view), `Weight` (quantised rows).
+//! * [`op`]: the operations, one struct each, with the formula, the shapes and what is read and written.
+//! * [`device`]: the trait and its errors.
+//! * [`cpu`]: the backend that is always there.
+//! * [`reference`]: the same operations in float64, one obvious loop each: what every backend is held to.
+
+pub mod cpu;
+pub mod device;
+pub mod op;
+pub mod reference;
+pub mod tensor;
+
+pub use device::{Device, DeviceError, DeviceInfo};
+pub use op::{Access, Op, Precision};
+pub use tensor::{Buffer, DType, Storage, Tensor, Weight};
