@@ -1,1 +1,3 @@
 //! argon-engine
+
+pub mod tokenizer;
