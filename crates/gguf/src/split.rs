@@ -1,0 +1,125 @@
+//! Models in several files: `NAME-00001-of-00003.gguf` and so on, each with its number in the metadata.
+
+use crate::Metadata;
+use crate::error::Error;
+use crate::part::Part;
+use std::path::{Path, PathBuf};
+
+pub(crate) const NUMBER_KEY: &str = "split.no";
+pub(crate) const COUNT_KEY: &str = "split.count";
+pub(crate) const TENSORS_KEY: &str = "split.tensors.count";
+
+/// What a part says about itself.
+#[derive(Clone, Copy)]
+pub(crate) struct Record {
+    /// Which part, counted from 1 (the file counts from 0).
+    pub(crate) number: u64,
+    pub(crate) count: u64,
+    /// Tensors in all parts together.
+    tensors: u64,
+}
+
+impl Record {
+    /// `None` if the file is not split. A file that was joined by llama.cpp's tool has a count of 0.
+    pub(crate) fn read(metadata: &Metadata) -> Result<Option<Record>, Error> {
+        let count = metadata.u64(COUNT_KEY)?.unwrap_or(0);
+        if count <= 1 {
+            return Ok(None);
+        }
+        let number = u64::from(metadata.require_u32(NUMBER_KEY)?) + 1;
+        Ok(Some(Record { number, count, tensors: metadata.require_u64(TENSORS_KEY)? }))
+    }
+}
+
+/// What the name of a part says.
+struct PartName<'a> {
+    stem: &'a str,
+    number: u64,
+    count: u64,
+}
+
+impl<'a> PartName<'a> {
+    fn parse(path: &'a Path) -> Option<PartName<'a>> {
+        let (rest, count) = path.file_name()?.to_str()?.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+        let (stem, number) = rest.rsplit_once('-')?;
+        let digits = |text: &str| if text.len() == 5 { text.parse::<u64>().ok() } else { None };
+        Some(PartName { stem, number: digits(number)?, count: digits(count)? })
+    }
+}
+
+/// The path of part `number` of `count`, of a model that would be called `stem.gguf` in one file.
+pub(crate) fn part_path(stem: &Path, number: u64, count: u64) -> PathBuf {
+    let mut path = stem.as_os_str().to_owned();
+    path.push(format!("-{number:05}-of-{count:05}.gguf"));
+    path.into()
+}
+
+/// A split model that one of its files led to.
+pub(crate) struct Split {
+    stem: PathBuf,
+    count: u64,
+}
+
+impl Split {
+    /// `None` if the file at `path` is a model by itself.
+    ///
+    /// # Errors
+    /// [`Error::PartName`] and [`Error::NotAPart`] if name and metadata disagree on that.
+    pub(crate) fn detect(path: &Path, metadata: &Metadata) -> Result<Option<Split>, Error> {
+        match (Record::read(metadata)?, PartName::parse(path).filter(|name| name.count > 1)) {
+            (None, None) => Ok(None),
+            (None, Some(PartName { number, count, .. })) => Err(Error::NotAPart { number, count }),
+            (Some(Record { number, count, .. }), None) => Err(Error::PartName { number, count }),
+            (Some(_), Some(PartName { stem, count, .. })) => Ok(Some(Split { stem: path.with_file_name(stem), count })),
+        }
+    }
+
+    /// Opens all parts and checks that they belong together.
+    ///
+    /// # Errors
+    /// [`Error::File`] with what is wrong with a part, [`Error::MissingPart`], [`Error::NotAPart`],
+    /// [`Error::ForeignPart`] or [`Error::TensorTotal`] in it.
+    pub(crate) fn open(&self) -> Result<Vec<(Option<PathBuf>, Part)>, Error> {
+        let mut parts: Vec<(Option<PathBuf>, Part)> = Vec::new();
+        let mut found = 0;
+        let mut expected = 0;
+        for number in 1..=self.count {
+            let path = part_path(&self.stem, number, self.count);
+            if !path.exists() {
+                return Err(Error::MissingPart { number, count: self.count }.in_file(path));
+            }
+            let part = Part::open(&path, parts.len())?;
+            let first = parts.first().map_or(&part, |(_, first)| first);
+            let record = self.check(number, &part, first).map_err(|error| error.in_file(&path))?;
+            found += part.tensors.len() as u64;
+            expected = record.tensors;
+            parts.push((Some(path), part));
+        }
+        if found != expected {
+            return Err(Error::TensorTotal { found, expected }.in_file(part_path(&self.stem, 1, self.count)));
+        }
+        Ok(parts)
+    }
+
+    /// Checks that `part` is the one its name says, and of the same model as `first`: every key that both have, and
+    /// that is not the part's own number, has the same value in both.
+    fn check(&self, number: u64, part: &Part, first: &Part) -> Result<Record, Error> {
+        let count = self.count;
+        let record = Record::read(&part.metadata)?.ok_or(Error::NotAPart { number, count })?;
+        let foreign = |key: &str, found: String, expected: String| {
+            Err(Error::ForeignPart { number, key: key.to_owned(), found, expected })
+        };
+        if record.count != count {
+            return foreign(COUNT_KEY, record.count.to_string(), count.to_string());
+        }
+        if record.number != number {
+            return foreign(NUMBER_KEY, (record.number - 1).to_string(), (number - 1).to_string());
+        }
+        let differs = |key: &&str| *key != NUMBER_KEY && part.metadata.contradicts(&first.metadata, key);
+        if let Some(key) = part.metadata.keys().find(differs) {
+            let shown = |metadata: &Metadata| metadata.get(key).map(|v| v.map(|v| v.to_string()).unwrap_or_default());
+            return foreign(key, shown(&part.metadata)?, shown(&first.metadata)?);
+        }
+        Ok(record)
+    }
+}
