@@ -110,7 +110,13 @@ pub trait Device: Send + Sync {
 }
 
 /// A zeroed dense tensor `[rows, groups, cols]` on `device`.
-pub fn tensor(device: &dyn Device, dtype: DType, rows: usize, groups: usize, cols: usize) -> Result<Tensor, DeviceError> {
+pub fn tensor(
+    device: &dyn Device,
+    dtype: DType,
+    rows: usize,
+    groups: usize,
+    cols: usize,
+) -> Result<Tensor, DeviceError> {
     let bytes = rows
         .checked_mul(groups)
         .and_then(|n| n.checked_mul(cols))

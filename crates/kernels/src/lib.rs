@@ -8,12 +8,10 @@
 //! * [`op`]: the operations, one struct each, with the formula, the shapes and what is read and written.
 //! * [`device`]: the trait and its errors.
 //! * [`cpu`]: the backend that is always there.
-//! * [`reference`]: the same operations in float64, one obvious loop each: what every backend is held to.
 
 pub mod cpu;
 pub mod device;
 pub mod op;
-pub mod reference;
 pub mod tensor;
 
 pub use device::{Device, DeviceError, DeviceInfo};

@@ -396,7 +396,7 @@ impl Op {
     }
 
     /// Every activation operand with what the op does to it. Devices order work by this and by nothing else.
-    /// Weights are constant while work is in flight and therefore not listed.
+    /// [`Op::weights`] are constant while work is in flight and therefore not listed.
     pub fn accesses(&self) -> Vec<(&Tensor, Access)> {
         use Access::{Read, Write};
         match self {
@@ -436,6 +436,16 @@ impl Op {
         }
     }
 
+    /// The weights that the op reads.
+    pub fn weights(&self) -> Vec<&Weight> {
+        match self {
+            Op::Embed(o) => vec![&o.table],
+            Op::Gemm(Gemm { w, epilogue: Epilogue::SwiGlu { up }, .. }) => vec![w, up],
+            Op::Gemm(o) => vec![&o.w],
+            _ => vec![],
+        }
+    }
+
     /// Whether the operands fit each other and no operand that is written overlaps another, except where the op allows
     /// it to be the very same view.
     pub fn check(&self) -> Result<(), DeviceError> {
@@ -468,6 +478,22 @@ macro_rules! from {
     )*};
 }
 from!(
-    Fill, Copy, Add, Embed, RmsNorm, GatedNorm, Rope, Gemm, Attention, MeanPool, SelectBlocks, Conv, DeltaNet, HyperWrite,
-    PleGate, Route, Plan, Combine
+    Fill,
+    Copy,
+    Add,
+    Embed,
+    RmsNorm,
+    GatedNorm,
+    Rope,
+    Gemm,
+    Attention,
+    MeanPool,
+    SelectBlocks,
+    Conv,
+    DeltaNet,
+    HyperWrite,
+    PleGate,
+    Route,
+    Plan,
+    Combine
 );

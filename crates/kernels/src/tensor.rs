@@ -141,7 +141,12 @@ impl Tensor {
     /// # Panics
     /// If the row is not one dense run of `groups * cols` elements.
     pub fn split(&self, groups: usize, cols: usize) -> Self {
-        assert!(self.is_row_dense() && groups * cols == self.width(), "split {}x{} as {groups}x{cols}", self.groups, self.cols);
+        assert!(
+            self.is_row_dense() && groups * cols == self.width(),
+            "split {}x{} as {groups}x{cols}",
+            self.groups,
+            self.cols
+        );
         Self { groups, cols, group_stride: cols, ..self.clone() }
     }
 
@@ -158,12 +163,34 @@ impl Tensor {
         self.groups == 1 || self.group_stride == self.cols
     }
 
-    /// Elements from `offset` to one past the last element; 0 for an empty view.
+    /// Elements from `offset` to one past the last element; 0 for an empty view, `usize::MAX` where it overflows.
     pub fn span(&self) -> usize {
-        if self.is_empty() {
+        self.span_of(self.rows, self.groups)
+    }
+
+    /// The span that this view would have with so many rows and groups.
+    fn span_of(&self, rows: usize, groups: usize) -> usize {
+        if rows == 0 || groups == 0 || self.cols == 0 {
             return 0;
         }
-        (self.rows - 1) * self.row_stride + (self.groups - 1) * self.group_stride + self.cols
+        let (rows, groups) =
+            ((rows - 1).saturating_mul(self.row_stride), (groups - 1).saturating_mul(self.group_stride));
+        rows.saturating_add(groups).saturating_add(self.cols)
+    }
+
+    /// One past the last byte in the buffer; `None` where that overflows.
+    pub fn end(&self) -> Option<usize> {
+        self.offset.checked_add(self.span())?.checked_mul(self.dtype.bytes())
+    }
+
+    /// Whether the strides may give one element two names. Such a view is never written.
+    pub fn overlaps_itself(&self) -> bool {
+        let apart = |count: usize, stride: usize, inner: usize| count <= 1 || stride >= inner;
+        let rows_outside = apart(self.groups, self.group_stride, self.cols)
+            && apart(self.rows, self.row_stride, self.span_of(1, self.groups));
+        let groups_outside = apart(self.rows, self.row_stride, self.cols)
+            && apart(self.groups, self.group_stride, self.span_of(self.rows, 1));
+        !self.is_empty() && !rows_outside && !groups_outside
     }
 
     /// Whether two views can touch the same bytes. Interleaved views (two column ranges of the same rows) are told apart
@@ -172,7 +199,7 @@ impl Tensor {
         if !self.buffer.same(&other.buffer) || self.is_empty() || other.is_empty() {
             return false;
         }
-        let bytes = |t: &Tensor| (t.offset * t.dtype.bytes(), (t.offset + t.span()) * t.dtype.bytes());
+        let bytes = |t: &Tensor| (t.offset.saturating_mul(t.dtype.bytes()), t.end().unwrap_or(usize::MAX));
         let ((a0, a1), (b0, b1)) = (bytes(self), bytes(other));
         if a1 <= b0 || b1 <= a0 {
             return false;
@@ -228,8 +255,28 @@ impl Weight {
     pub fn dense(buffer: Buffer, format: Format, experts: usize, rows: usize, cols: usize) -> Option<Self> {
         let row_bytes = format.row_bytes(cols)?;
         let expert_bytes = row_bytes.checked_mul(rows)?;
-        (expert_bytes.checked_mul(experts)? <= buffer.bytes())
-            .then_some(Self { buffer, format, experts, rows, cols, offset: 0, row_bytes, expert_bytes })
+        (expert_bytes.checked_mul(experts)? <= buffer.bytes()).then_some(Self {
+            buffer,
+            format,
+            experts,
+            rows,
+            cols,
+            offset: 0,
+            row_bytes,
+            expert_bytes,
+        })
+    }
+
+    /// One past the last byte in the buffer; `None` where that overflows or the columns do not fit the format.
+    pub fn end(&self) -> Option<usize> {
+        let row = self.format.row_bytes(self.cols)?;
+        if self.experts == 0 || self.rows == 0 {
+            return Some(self.offset);
+        }
+        let last = (self.experts - 1)
+            .checked_mul(self.expert_bytes)?
+            .checked_add((self.rows - 1).checked_mul(self.row_bytes)?)?;
+        self.offset.checked_add(last)?.checked_add(row)
     }
 
     /// Rows `range` of every expert: the gate or the up half of a fused tensor.

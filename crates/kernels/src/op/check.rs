@@ -2,7 +2,7 @@
 
 use super::{Attention, Combine, Epilogue, Gemm, Op, Plan, PlanBuffers, Route, RowMap};
 use crate::device::DeviceError;
-use crate::tensor::{DType, Tensor, Weight};
+use crate::tensor::{Buffer, DType, Tensor, Weight};
 
 use DType::{F16, F32, I32, U32};
 
@@ -21,8 +21,7 @@ impl Check<'_> {
         self.that(types.contains(&t.dtype), || format!("{name} is {:?}, not one of {types:?}", t.dtype))?;
         let found = [t.rows, t.groups, t.cols];
         self.that(found == shape, || format!("{name} is {found:?}, not {shape:?}"))?;
-        let end = (t.offset + t.span()) * t.dtype.bytes();
-        self.that(end <= t.buffer.bytes(), || format!("{name} ends at byte {end} of {}", t.buffer.bytes()))
+        self.inside(name, t.end(), &t.buffer)
     }
 
     /// `t` has at least these rows, and exactly these groups and columns.
@@ -31,25 +30,40 @@ impl Check<'_> {
         self.tensor(name, t, types, [t.rows, groups, cols])
     }
 
+    /// The rows of `t`, a tensor of one group, follow each other without gaps.
+    fn dense(&self, name: &str, t: &Tensor) -> Result {
+        self.that(t.rows <= 1 || t.row_stride == t.cols, || format!("the rows of {name} are not dense"))
+    }
+
+    fn inside(&self, name: &str, end: Option<usize>, buffer: &Buffer) -> Result {
+        self.that(end.is_some_and(|end| end <= buffer.bytes()), || {
+            let end = end.map_or("an end that overflows".into(), |end| format!("its end at byte {end}"));
+            format!("{name} has {end} in a buffer of {}", buffer.bytes())
+        })
+    }
+
     fn weight(&self, name: &str, w: &Weight, [experts, rows, cols]: [usize; 3]) -> Result {
         let found = [w.experts, w.rows, w.cols];
         self.that(found == [experts, rows, cols], || format!("{name} is {found:?}, not {:?}", [experts, rows, cols]))?;
         let row = w.format.row_bytes(w.cols);
-        self.that(row.is_some_and(|n| n <= w.row_bytes), || format!("{name}: {} columns do not fit {:?}", w.cols, w.format))?;
-        if experts * rows == 0 {
-            return Ok(());
-        }
-        let end = w.offset + (experts - 1) * w.expert_bytes + (rows - 1) * w.row_bytes + row.unwrap_or(0);
-        self.that(end <= w.buffer.bytes(), || format!("{name} ends at byte {end} of {}", w.buffer.bytes()))
+        self.that(row.is_some_and(|n| n <= w.row_bytes), || {
+            format!("{name}: {} columns do not fit {:?}", w.cols, w.format)
+        })?;
+        self.inside(name, w.end(), &w.buffer)
     }
 
-    /// Nothing that is written overlaps another operand, except the very same view where `in_place` names its input.
+    /// Nothing that is written overlaps itself, another operand or a weight's memory, except the very same view where
+    /// `in_place` names its input.
     fn no_overlap(&self, in_place: Option<&Tensor>) -> Result {
         let accesses = self.0.accesses();
         for (i, (written, access)) in accesses.iter().enumerate() {
             if *access == super::Access::Read {
                 continue;
             }
+            self.that(!written.overlaps_itself(), || format!("operand {i} is written and names an element twice"))?;
+            self.that(self.0.weights().iter().all(|w| !written.buffer.same(&w.buffer)), || {
+                format!("operand {i} is written and shares a buffer with a weight")
+            })?;
             for (j, (other, _)) in accesses.iter().enumerate() {
                 let same = in_place.is_some_and(|x| std::ptr::eq(x, *other) && same_view(x, written));
                 self.that(i == j || same || !written.overlaps(other), || {
@@ -254,6 +268,7 @@ fn plan_buffers(c: &Check, p: &PlanBuffers) -> Result {
         ("meta", &p.meta, [1, 1, argon_plan::meta::WORDS]),
     ] {
         c.tensor(name, t, &[U32], want)?;
+        c.dense(name, t)?;
     }
     c.tensor("stok", &p.stok, &[I32], [1, 1, s.max_rows()])?;
     c.tensor("pos", &p.pos, &[I32], [1, 1, s.entries()])
@@ -262,7 +277,9 @@ fn plan_buffers(c: &Check, p: &PlanBuffers) -> Result {
 fn plan(c: &Check, o: &Plan) -> Result {
     let (t, k) = (o.plan.shape.tokens(), o.plan.shape.top_k());
     c.tensor("ids", &o.ids, &[I32], [t, 1, k])?;
+    c.dense("ids", &o.ids)?;
     c.tensor("weights", &o.weights, &[F32], [t, 1, k])?;
+    c.dense("weights", &o.weights)?;
     plan_buffers(c, &o.plan)
 }
 

@@ -1,0 +1,160 @@
+//! The backend that is always there: loops over host memory, on a thread pool of its own.
+//!
+//! An op runs when it is enqueued, to its end, one at a time per device. Within an op the threads write parts of the
+//! output that never meet, and no sum is ever split between threads: results are the same bits for any number of them.
+
+mod attention;
+mod combine;
+mod conv;
+mod copy;
+mod delta_net;
+mod embed;
+mod gemm;
+mod hyper;
+mod machine;
+mod math;
+mod memory;
+mod norm;
+mod plan;
+mod ple;
+mod rope;
+mod route;
+mod select_blocks;
+
+use std::num::NonZero;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use argon_gguf::Bytes;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use crate::device::{Device, DeviceError, DeviceInfo};
+use crate::op::Op;
+use crate::tensor::{Buffer, Tensor};
+use memory::HostMemory;
+
+/// How to set up a [`CpuDevice`].
+#[derive(Clone, Debug, Default)]
+pub struct CpuOptions {
+    /// Threads that compute; as many as the machine runs at once where absent.
+    pub threads: Option<NonZero<usize>>,
+}
+
+/// The processor.
+pub struct CpuDevice {
+    pool: ThreadPool,
+    /// Held by whatever reads or writes this device's memory.
+    lock: Arc<Mutex<()>>,
+    info: DeviceInfo,
+}
+
+impl CpuDevice {
+    /// A device with its own threads.
+    ///
+    /// # Errors
+    /// [`DeviceError::Failed`] if the system starts no threads.
+    pub fn new(options: CpuOptions) -> Result<Self, DeviceError> {
+        let id = String::from("cpu");
+        let threads = match options.threads {
+            Some(threads) => threads.get(),
+            None => std::thread::available_parallelism().map_or(1, NonZero::get),
+        };
+        let pool = ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .thread_name(|i| format!("cpu-{i}"))
+            .build()
+            .map_err(|e| DeviceError::Failed { device: id.clone(), what: e.to_string() })?;
+        let info = DeviceInfo {
+            id,
+            name: format!("{}, {threads} threads", machine::name()),
+            memory: machine::memory(),
+            precisions: gemm::PRECISIONS.to_vec(),
+        };
+        Ok(Self { pool, lock: Arc::default(), info })
+    }
+
+    /// The name that errors print.
+    fn id(&self) -> &str {
+        &self.info.id
+    }
+
+    /// Whether a buffer guarded by `lock` is this device's.
+    fn owns(&self, lock: &Arc<Mutex<()>>) -> bool {
+        Arc::ptr_eq(&self.lock, lock)
+    }
+
+    /// Keeps others away from this device's memory. A panic of an earlier holder left no lock state behind.
+    fn exclusive(&self) -> MutexGuard<'_, ()> {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn out_of_memory(&self, bytes: usize) -> DeviceError {
+        DeviceError::OutOfMemory { device: self.id().into(), bytes }
+    }
+
+    fn dispatch(&self, op: &Op) -> Result<(), DeviceError> {
+        match op {
+            Op::Fill(o) => copy::fill(self, o),
+            Op::Copy(o) => copy::copy(self, o),
+            Op::Add(o) => copy::add(self, o),
+            Op::Embed(o) => embed::embed(self, o),
+            Op::RmsNorm(o) => norm::rms_norm(self, o),
+            Op::GatedNorm(o) => norm::gated_norm(self, o),
+            Op::Rope(o) => rope::rope(self, o),
+            Op::Gemm(o) => gemm::gemm(self, o),
+            Op::Attention(o) => attention::attention(self, o),
+            Op::MeanPool(o) => select_blocks::mean_pool(self, o),
+            Op::SelectBlocks(o) => select_blocks::select_blocks(self, o),
+            Op::Conv(o) => conv::conv(self, o),
+            Op::DeltaNet(o) => delta_net::delta_net(self, o),
+            Op::HyperWrite(o) => hyper::hyper_write(self, o),
+            Op::PleGate(o) => ple::ple_gate(self, o),
+            Op::Route(o) => route::route(self, o),
+            Op::Plan(o) => plan::plan(self, o),
+            Op::Combine(o) => combine::combine(self, o),
+        }
+    }
+}
+
+impl Device for CpuDevice {
+    fn info(&self) -> DeviceInfo {
+        self.info.clone()
+    }
+
+    fn tile_rows(&self, entries: usize, experts: usize) -> usize {
+        gemm::tile_rows(entries, experts)
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Buffer, DeviceError> {
+        let memory = HostMemory::zeroed(bytes, self.lock.clone());
+        memory.map(Buffer::new).ok_or_else(|| self.out_of_memory(bytes))
+    }
+
+    fn constant(&self, bytes: Bytes) -> Result<Buffer, DeviceError> {
+        if bytes.as_ptr().cast::<u32>().is_aligned() {
+            return Ok(Buffer::new(HostMemory::Constant(bytes)));
+        }
+        let copy = HostMemory::copied(&bytes, self.lock.clone());
+        copy.map(Buffer::new).ok_or_else(|| self.out_of_memory(bytes.len()))
+    }
+
+    fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {
+        let _lock = self.exclusive();
+        memory::write(self, dst, bytes)
+    }
+
+    fn read(&self, src: &Tensor, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        let _lock = self.exclusive();
+        memory::read(self, src, bytes)
+    }
+
+    fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {
+        op.check()?;
+        let _lock = self.exclusive();
+        self.pool.install(|| self.dispatch(op))
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        drop(self.exclusive());
+        Ok(())
+    }
+}

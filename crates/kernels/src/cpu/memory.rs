@@ -1,0 +1,431 @@
+//! Host memory behind buffers, and typed views of it.
+//!
+//! [`View`] reads a tensor, [`ViewMut`] writes one. Both are made from an operand of the op at hand; what makes their
+//! slices sound is checked in three places:
+//!
+//! * *inside the buffer, of this type, aligned*: [`locate`], whenever a view is made;
+//! * *no operand that is written meets another, or a weight*: `Op::check`, at the head of `enqueue`. Where an op may work in place, its
+//!   kernel touches that memory through the written view alone;
+//! * *nothing else runs on this memory*: the device's lock, held by `enqueue`, `read` and `write`. A buffer remembers the
+//!   lock that guards it, and [`locate`] refuses buffers that another device's lock guards.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::any::Any;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
+
+use argon_gguf::Bytes;
+use half::f16;
+use rayon::iter::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
+
+use super::CpuDevice;
+use crate::device::DeviceError;
+use crate::tensor::{DType, Storage, Tensor, Weight};
+
+/// Alignment of owned memory: a cache line, and the widest vector register.
+const ALIGN: usize = 64;
+
+/// The storage of a [`CpuDevice`].
+pub(super) enum HostMemory {
+    /// Allocated here, zeroed at first.
+    Owned {
+        /// Where it is.
+        block: Block,
+        /// The lock of the device that it belongs to.
+        lock: Arc<Mutex<()>>,
+    },
+    /// Bytes of a model file, where they are.
+    Constant(Bytes),
+}
+
+impl Storage for HostMemory {
+    fn bytes(&self) -> usize {
+        match self {
+            HostMemory::Owned { block, .. } => block.bytes,
+            HostMemory::Constant(bytes) => bytes.len(),
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl HostMemory {
+    /// `bytes` zeroed bytes guarded by `lock`; `None` where the system has no such memory.
+    pub(super) fn zeroed(bytes: usize, lock: Arc<Mutex<()>>) -> Option<Self> {
+        Some(HostMemory::Owned { block: Block::zeroed(bytes)?, lock })
+    }
+
+    /// A copy of `bytes`, guarded by `lock`; `None` where the system has no such memory.
+    pub(super) fn copied(bytes: &[u8], lock: Arc<Mutex<()>>) -> Option<Self> {
+        let block = Block::zeroed(bytes.len())?;
+        // SAFETY: the block is as long as `bytes`, new, and nobody else's.
+        unsafe { block.start.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        Some(HostMemory::Owned { block, lock })
+    }
+}
+
+/// An owned allocation.
+pub(super) struct Block {
+    /// What the allocator gave.
+    allocation: NonNull<u8>,
+    layout: Layout,
+    /// The first aligned byte in it.
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a block is plain memory of which this is the only owner; who reads and writes it when is up to the views.
+unsafe impl Send for Block {}
+// SAFETY: as above; a shared block gives out nothing but its address.
+unsafe impl Sync for Block {}
+
+impl Block {
+    fn zeroed(bytes: usize) -> Option<Self> {
+        // Room to align in, instead of an aligned layout: for that one the standard allocator clears every page by hand,
+        // while pages that come zeroed from the system cost nothing until they are used (a long, half-empty cache).
+        let layout = Layout::array::<u8>(bytes.checked_add(ALIGN)?).ok()?;
+        // SAFETY: the layout's size is at least ALIGN.
+        let allocation = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        // SAFETY: align_offset is below ALIGN, and the allocation is ALIGN longer than the block.
+        let start = unsafe { allocation.add(allocation.align_offset(ALIGN)) };
+        Some(Self { allocation, layout, start, bytes })
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `zeroed` with this layout.
+        unsafe { dealloc(self.allocation.as_ptr(), self.layout) }
+    }
+}
+
+/// A type that tensors hold.
+pub(super) trait Element: bytemuck::Pod + Send + Sync {
+    /// Its name in a tensor.
+    const DTYPE: DType;
+}
+
+impl Element for f32 {
+    const DTYPE: DType = DType::F32;
+}
+impl Element for f16 {
+    const DTYPE: DType = DType::F16;
+}
+impl Element for i32 {
+    const DTYPE: DType = DType::I32;
+}
+impl Element for u32 {
+    const DTYPE: DType = DType::U32;
+}
+
+/// The address of a tensor's first element, after all checks that a view relies on.
+fn locate<T: Element>(device: &CpuDevice, t: &Tensor, write: bool) -> Result<NonNull<T>, DeviceError> {
+    let refuse = |what: String| Err(DeviceError::Failed { device: device.id().into(), what });
+    if t.dtype != T::DTYPE {
+        return refuse(format!("a tensor of {:?} taken as {:?}", t.dtype, T::DTYPE));
+    }
+    let end = t.span().checked_add(t.offset).and_then(|n| n.checked_mul(size_of::<T>()));
+    if end.is_none_or(|end| end > t.buffer.bytes()) {
+        return refuse(format!("{t:?} is not inside its buffer"));
+    }
+    let start = match t.buffer.storage::<HostMemory>() {
+        Some(HostMemory::Owned { block, lock }) if device.owns(lock) => block.start.as_ptr().cast_const(),
+        Some(HostMemory::Constant(bytes)) if !write => bytes.as_ptr(),
+        Some(HostMemory::Constant(_)) => return refuse("constant memory as an output".into()),
+        _ => return refuse("memory of another device".into()),
+    };
+    // SAFETY: offset <= offset + span, which is inside the buffer.
+    let first = unsafe { start.cast::<T>().add(t.offset) };
+    if !first.is_aligned() {
+        return refuse(format!("{t:?} is not aligned"));
+    }
+    Ok(NonNull::new(first.cast_mut()).unwrap_or(NonNull::dangling()))
+}
+
+/// Shape and strides, and the offset of a group in them.
+#[derive(Clone, Copy)]
+struct Extent {
+    rows: usize,
+    groups: usize,
+    cols: usize,
+    row_stride: usize,
+    group_stride: usize,
+}
+
+impl Extent {
+    fn of(t: &Tensor) -> Self {
+        let Tensor { rows, groups, cols, row_stride, group_stride, .. } = *t;
+        Self { rows, groups, cols, row_stride, group_stride }
+    }
+
+    /// Offset of the first element of a group; inside the span of the tensor as the indices are inside its shape.
+    fn at(&self, row: usize, group: usize) -> usize {
+        assert!(row < self.rows && group < self.groups, "[{row}, {group}] of [{}, {}]", self.rows, self.groups);
+        if self.cols == 0 { 0 } else { row * self.row_stride + group * self.group_stride }
+    }
+
+    /// Length of a tensor whose rows and groups follow each other.
+    fn dense(&self) -> usize {
+        assert!(self.rows <= 1 || self.row_stride == self.dense_row(), "rows are apart");
+        self.rows * self.dense_row()
+    }
+
+    /// Length of a row whose groups follow each other.
+    fn dense_row(&self) -> usize {
+        assert!(self.groups == 1 || self.group_stride == self.cols, "groups are apart");
+        self.groups * self.cols
+    }
+}
+
+/// The elements of a tensor, to be read.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a, T> {
+    first: NonNull<T>,
+    extent: Extent,
+    life: PhantomData<&'a [T]>,
+}
+
+// SAFETY: a view is a shared slice with strides.
+unsafe impl<T: Sync> Send for View<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for View<'_, T> {}
+
+impl<'a, T: Element> View<'a, T> {
+    /// Of an operand that the op at hand reads, whose memory the caller does not also write.
+    pub(super) fn of(device: &CpuDevice, t: &'a Tensor) -> Result<Self, DeviceError> {
+        Ok(Self { first: locate(device, t, false)?, extent: Extent::of(t), life: PhantomData })
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.extent.rows
+    }
+
+    pub(super) fn groups(&self) -> usize {
+        self.extent.groups
+    }
+
+    pub(super) fn cols(&self) -> usize {
+        self.extent.cols
+    }
+
+    /// The `cols` elements of a group.
+    pub(super) fn at(&self, row: usize, group: usize) -> &'a [T] {
+        let offset = self.extent.at(row, group);
+        // SAFETY: `at` and `locate` put it inside the buffer, which lives for 'a; nothing writes it (module comment).
+        unsafe { std::slice::from_raw_parts(self.first.add(offset).as_ptr(), self.extent.cols) }
+    }
+
+    /// All elements of a row.
+    ///
+    /// # Panics
+    /// If the groups of a row do not follow each other.
+    pub(super) fn row(&self, row: usize) -> &'a [T] {
+        let (offset, len) = (self.extent.at(row, 0), self.extent.dense_row());
+        // SAFETY: as in `at`; the whole row lies inside the tensor's span.
+        unsafe { std::slice::from_raw_parts(self.first.add(offset).as_ptr(), len) }
+    }
+
+    /// All elements.
+    ///
+    /// # Panics
+    /// If rows and groups do not follow each other.
+    pub(super) fn all(&self) -> &'a [T] {
+        let len = self.extent.dense();
+        // SAFETY: as in `at`; a dense tensor is as long as its span.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), len) }
+    }
+}
+
+/// The elements of a tensor, to be written. It can be cut into parts that meet nowhere, one for each thread.
+pub(super) struct ViewMut<'a, T> {
+    first: NonNull<T>,
+    extent: Extent,
+    life: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: a view is an exclusive slice with strides.
+unsafe impl<T: Send> Send for ViewMut<'_, T> {}
+// SAFETY: as above; a shared view gives out nothing that writes.
+unsafe impl<T: Sync> Sync for ViewMut<'_, T> {}
+
+/// A part of a [`ViewMut`].
+pub(super) struct Tile<'a, T> {
+    /// Its rows in the whole.
+    pub rows: Range<usize>,
+    /// Its groups in the whole.
+    pub groups: Range<usize>,
+    /// Its columns in the whole.
+    pub cols: Range<usize>,
+    /// Its elements.
+    pub view: ViewMut<'a, T>,
+}
+
+impl<'a, T: Element> ViewMut<'a, T> {
+    /// Of an operand that the op at hand writes; one view of it at a time.
+    pub(super) fn of(device: &CpuDevice, t: &'a Tensor) -> Result<Self, DeviceError> {
+        if t.overlaps_itself() {
+            return Err(DeviceError::Failed {
+                device: device.id().into(),
+                what: format!("{t:?} names an element twice"),
+            });
+        }
+        Ok(Self { first: locate(device, t, true)?, extent: Extent::of(t), life: PhantomData })
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.extent.rows
+    }
+
+    pub(super) fn groups(&self) -> usize {
+        self.extent.groups
+    }
+
+    pub(super) fn cols(&self) -> usize {
+        self.extent.cols
+    }
+
+    /// The `cols` elements of a group.
+    pub(super) fn at(&self, row: usize, group: usize) -> &[T] {
+        let offset = self.extent.at(row, group);
+        // SAFETY: `at` and `locate` put it inside the buffer; who writes it needs this view exclusively.
+        unsafe { std::slice::from_raw_parts(self.first.add(offset).as_ptr(), self.extent.cols) }
+    }
+
+    /// The `cols` elements of a group.
+    pub(super) fn at_mut(&mut self, row: usize, group: usize) -> &mut [T] {
+        let offset = self.extent.at(row, group);
+        // SAFETY: as in `at`; this view is borrowed exclusively, and no other reaches the same memory (module comment).
+        unsafe { std::slice::from_raw_parts_mut(self.first.add(offset).as_ptr(), self.extent.cols) }
+    }
+
+    /// All elements.
+    ///
+    /// # Panics
+    /// If rows and groups do not follow each other.
+    pub(super) fn all_mut(&mut self) -> &mut [T] {
+        let len = self.extent.dense();
+        // SAFETY: as in `at_mut`; a dense tensor is as long as its span.
+        unsafe { std::slice::from_raw_parts_mut(self.first.as_ptr(), len) }
+    }
+
+    /// Cuts the whole into tiles of at most `rows x groups x cols`, for threads to write side by side; rows vary slowest.
+    pub(super) fn tiles(
+        self,
+        [rows, groups, cols]: [usize; 3],
+    ) -> impl IndexedParallelIterator<Item = Tile<'a, T>> + use<'a, T> {
+        let Extent { rows: r, groups: g, cols: c, .. } = self.extent;
+        let counts = [r.div_ceil(rows), g.div_ceil(groups), c.div_ceil(cols)];
+        let part = |i: usize, step: usize, len: usize| i * step..len.min((i + 1) * step);
+        (0..counts.iter().product()).into_par_iter().map(move |i| {
+            let rows = part(i / (counts[1] * counts[2]), rows, r);
+            let groups = part(i / counts[2] % counts[1], groups, g);
+            // Tiles name different elements, which are different memory (`of` checked that), so each may be written for
+            // itself; the whole has moved in here and writes nothing any more.
+            self.tile(rows, groups, part(i % counts[2], cols, c))
+        })
+    }
+
+    fn tile(&self, rows: Range<usize>, groups: Range<usize>, cols: Range<usize>) -> Tile<'a, T> {
+        // SAFETY: inside the span of the whole, as all three starts are inside its shape.
+        let first = unsafe { self.first.add(self.extent.at(rows.start, groups.start) + cols.start) };
+        let extent = Extent { rows: rows.len(), groups: groups.len(), cols: cols.len(), ..self.extent };
+        Tile { rows, groups, cols, view: ViewMut { first, extent, life: PhantomData } }
+    }
+}
+
+/// The encoded rows of a weight.
+#[derive(Clone, Copy)]
+pub(super) struct WeightRows<'a> {
+    first: NonNull<u8>,
+    weight: &'a Weight,
+    row_len: usize,
+}
+
+// SAFETY: shared bytes with strides.
+unsafe impl Send for WeightRows<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for WeightRows<'_> {}
+
+impl<'a> WeightRows<'a> {
+    /// Of a weight that the op at hand reads.
+    pub(super) fn of(device: &CpuDevice, weight: &'a Weight) -> Result<Self, DeviceError> {
+        let refuse = |what: String| Err(DeviceError::Failed { device: device.id().into(), what });
+        let first = match weight.buffer.storage::<HostMemory>() {
+            Some(HostMemory::Constant(bytes)) => bytes.as_ptr(),
+            Some(HostMemory::Owned { block, lock }) if device.owns(lock) => block.start.as_ptr().cast_const(),
+            _ => return refuse("a weight of another device".into()),
+        };
+        let (row_len, end) = (weight.format.row_bytes(weight.cols), weight.end());
+        match (row_len, end, NonNull::new(first.cast_mut())) {
+            (Some(row_len), Some(end), Some(first)) if end <= weight.buffer.bytes() => {
+                Ok(Self { first, weight, row_len })
+            }
+            _ => refuse(format!("{weight:?} is not inside its buffer")),
+        }
+    }
+
+    /// One row of one expert's matrix.
+    pub(super) fn row(&self, expert: usize, row: usize) -> &'a [u8] {
+        let w = self.weight;
+        assert!(expert < w.experts && row < w.rows, "row {row} of expert {expert} in {} x {}", w.experts, w.rows);
+        let start = w.offset + expert * w.expert_bytes + row * w.row_bytes;
+        // SAFETY: before `Weight::end`, which `of` found to be inside the buffer, that lives for 'a. Constant bytes are
+        // never written; owned ones are written between ops, not by an op that names them as a weight (`Op::check`).
+        unsafe { std::slice::from_raw_parts(self.first.add(start).as_ptr(), self.row_len) }
+    }
+}
+
+/// Copies `bytes` to the elements of `dst`.
+pub(super) fn write(device: &CpuDevice, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {
+    match dst.dtype {
+        DType::F32 => write_as::<f32>(device, dst, bytes),
+        DType::F16 => write_as::<f16>(device, dst, bytes),
+        DType::I32 => write_as::<i32>(device, dst, bytes),
+        DType::U32 => write_as::<u32>(device, dst, bytes),
+    }
+}
+
+fn write_as<T: Element>(device: &CpuDevice, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {
+    check_length::<T>("write", dst, bytes.len())?;
+    let mut view = ViewMut::<T>::of(device, dst)?;
+    let mut groups = bytes.chunks_exact((dst.cols * size_of::<T>()).max(1));
+    for (row, group) in (0..dst.rows).flat_map(|r| (0..dst.groups).map(move |g| (r, g))) {
+        let to = bytemuck::cast_slice_mut(view.at_mut(row, group));
+        to.copy_from_slice(groups.next().unwrap_or_default());
+    }
+    Ok(())
+}
+
+/// Copies the elements of `src` to `bytes`.
+pub(super) fn read(device: &CpuDevice, src: &Tensor, bytes: &mut [u8]) -> Result<(), DeviceError> {
+    match src.dtype {
+        DType::F32 => read_as::<f32>(device, src, bytes),
+        DType::F16 => read_as::<f16>(device, src, bytes),
+        DType::I32 => read_as::<i32>(device, src, bytes),
+        DType::U32 => read_as::<u32>(device, src, bytes),
+    }
+}
+
+fn read_as<T: Element>(device: &CpuDevice, src: &Tensor, bytes: &mut [u8]) -> Result<(), DeviceError> {
+    check_length::<T>("read", src, bytes.len())?;
+    let view = View::<T>::of(device, src)?;
+    let mut groups = bytes.chunks_exact_mut((src.cols * size_of::<T>()).max(1));
+    for (row, group) in (0..src.rows).flat_map(|r| (0..src.groups).map(move |g| (r, g))) {
+        groups.next().unwrap_or_default().copy_from_slice(bytemuck::cast_slice(view.at(row, group)));
+    }
+    Ok(())
+}
+
+fn check_length<T>(op: &'static str, t: &Tensor, bytes: usize) -> Result<(), DeviceError> {
+    if t.len().checked_mul(size_of::<T>()) == Some(bytes) {
+        return Ok(());
+    }
+    Err(DeviceError::Shape {
+        op,
+        what: format!("{bytes} bytes for [{}, {}, {}] {:?}", t.rows, t.groups, t.cols, t.dtype),
+    })
+}

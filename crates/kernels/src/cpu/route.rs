@@ -1,0 +1,183 @@
+//! The choice of experts.
+
+use rayon::iter::{IndexedParallelIterator, ParallelIterator};
+
+use super::CpuDevice;
+use super::math::exp;
+use super::memory::{View, ViewMut};
+use crate::device::DeviceError;
+use crate::op::{Gating, GroupLimit, Route, RouteConfig};
+
+/// Tokens in one task.
+const TOKENS: usize = 16;
+
+pub(super) fn route(device: &CpuDevice, o: &Route) -> Result<(), DeviceError> {
+    let logits = View::<f32>::of(device, &o.logits)?;
+    let bias = o.bias.as_ref().map(|bias| View::<f32>::of(device, bias)).transpose()?;
+    let bias = bias.map(|bias| bias.at(0, 0));
+    let (ids, weights) = (ViewMut::<i32>::of(device, &o.ids)?, ViewMut::<f32>::of(device, &o.weights)?);
+    let tile = [TOKENS, 1, o.config.top_k];
+    let not_a_number = ids.tiles(tile).zip(weights.tiles(tile)).filter_map(|(mut ids, mut weights)| {
+        let mut chooser = Chooser::new(&o.config, bias, logits.cols());
+        ids.rows.clone().enumerate().find_map(|(i, token)| {
+            let fine = chooser.choose(logits.row(token), ids.view.at_mut(i, 0), weights.view.at_mut(i, 0));
+            (!fine).then_some(token)
+        })
+    });
+    match not_a_number.min() {
+        Some(token) => Err(DeviceError::NanLogit { layer: o.layer, token }),
+        None => Ok(()),
+    }
+}
+
+/// The rules of a model, and scratch memory for one token.
+struct Chooser<'a> {
+    config: &'a RouteConfig,
+    bias: Option<&'a [f32]>,
+    /// `[E]`: what experts are selected by.
+    keys: Vec<f32>,
+    /// Experts that take part.
+    candidates: Vec<usize>,
+}
+
+impl<'a> Chooser<'a> {
+    fn new(config: &'a RouteConfig, bias: Option<&'a [f32]>, experts: usize) -> Self {
+        Self { config, bias, keys: Vec::with_capacity(experts), candidates: Vec::with_capacity(experts) }
+    }
+
+    /// Writes the `ids` and `weights` of a token; false if one of its logits is not a number.
+    fn choose(&mut self, logits: &[f32], ids: &mut [i32], weights: &mut [f32]) -> bool {
+        if logits.iter().any(|logit| logit.is_nan()) {
+            return false;
+        }
+        self.set_keys(logits);
+        self.set_candidates();
+        best(&mut self.candidates, &self.keys, ids.len());
+        for (id, &expert) in ids.iter_mut().zip(&self.candidates) {
+            *id = expert as i32;
+        }
+        weigh(self.config, logits, &self.candidates, weights);
+        if let Some(share) = self.config.tail_share {
+            drop_tail(share, ids, weights);
+        }
+        true
+    }
+
+    fn set_keys(&mut self, logits: &[f32]) {
+        self.keys.clear();
+        match self.bias {
+            None => self.keys.extend_from_slice(logits),
+            Some(bias) => {
+                self.keys.resize(logits.len(), 0.0);
+                scores(self.config.gating, logits, &mut self.keys);
+                for (key, bias) in self.keys.iter_mut().zip(bias) {
+                    *key += bias;
+                }
+            }
+        }
+    }
+
+    fn set_candidates(&mut self) {
+        self.candidates.clear();
+        match self.config.groups {
+            None => self.candidates.extend(0..self.keys.len()),
+            Some(GroupLimit { groups, used }) => {
+                let members = self.keys.len() / groups;
+                let scores: Vec<f32> = self.keys.chunks_exact(members).map(sum_of_two_best).collect();
+                let mut chosen: Vec<usize> = (0..groups).collect();
+                best(&mut chosen, &scores, used);
+                self.candidates.extend(chosen.iter().flat_map(|group| group * members..(group + 1) * members));
+            }
+        }
+    }
+}
+
+/// Keeps the `n` indices of the highest keys, best first, ties to the lower index.
+fn best(indices: &mut Vec<usize>, keys: &[f32], n: usize) {
+    let order = |&a: &usize, &b: &usize| compare(keys[b], keys[a]).then(a.cmp(&b));
+    if n < indices.len() {
+        indices.select_nth_unstable_by(n, order);
+        indices.truncate(n);
+    }
+    indices.sort_unstable_by(order);
+}
+
+/// The order of numbers: both zeros are equal. A key that is not a number (an infinite score and its opposite as bias)
+/// has a place too, below all others.
+fn compare(a: f32, b: f32) -> std::cmp::Ordering {
+    a.partial_cmp(&b).unwrap_or_else(|| b.is_nan().cmp(&a.is_nan()))
+}
+
+fn sum_of_two_best(keys: &[f32]) -> f32 {
+    let mut two: Vec<usize> = (0..keys.len()).collect();
+    best(&mut two, keys, 2);
+    two.iter().map(|&i| keys[i]).sum()
+}
+
+/// `e^(logit - shift)`, where an infinite logit equals an infinite shift.
+fn exp_from(logit: f32, shift: f32) -> f32 {
+    if logit == shift { 1.0 } else { exp(logit - shift) }
+}
+
+fn highest(logits: impl Iterator<Item = f32>) -> f32 {
+    logits.fold(f32::NEG_INFINITY, f32::max)
+}
+
+/// The score of each expert.
+fn scores(gating: Gating, logits: &[f32], scores: &mut [f32]) {
+    let shift = match gating {
+        Gating::Softmax => highest(logits.iter().copied()),
+        Gating::Sigmoid => 0.0,
+    };
+    for (score, &logit) in scores.iter_mut().zip(logits) {
+        *score = score_of(gating, logit, shift);
+    }
+    if gating == Gating::Softmax {
+        let sum: f32 = scores.iter().sum();
+        scores.iter_mut().for_each(|score| *score /= sum);
+    }
+}
+
+/// The score times `e^-shift`, before a softmax divides by its sum.
+fn score_of(gating: Gating, logit: f32, shift: f32) -> f32 {
+    match gating {
+        Gating::Softmax => exp_from(logit, shift),
+        Gating::Sigmoid if logit > 0.0 => 1.0 / (1.0 + exp(-logit)), // then the shift is 0
+        Gating::Sigmoid => exp_from(logit, shift) / (1.0 + exp(logit)),
+    }
+}
+
+/// The weights of the chosen experts.
+fn weigh(config: &RouteConfig, logits: &[f32], chosen: &[usize], weights: &mut [f32]) {
+    let best_chosen = highest(chosen.iter().map(|&expert| logits[expert]));
+    // Weights that are divided by their sum may be scaled first, so that the largest does not underflow.
+    let shift = match (config.gating, config.renormalise) {
+        (Gating::Softmax, true) => best_chosen,
+        (Gating::Softmax, false) => highest(logits.iter().copied()),
+        (Gating::Sigmoid, true) => best_chosen.min(0.0),
+        (Gating::Sigmoid, false) => 0.0,
+    };
+    for (weight, &expert) in weights.iter_mut().zip(chosen) {
+        *weight = score_of(config.gating, logits[expert], shift);
+    }
+    let sum: f32 = match (config.gating, config.renormalise) {
+        (_, true) => weights.iter().sum(),
+        (Gating::Softmax, false) => logits.iter().map(|&logit| exp_from(logit, shift)).sum(),
+        (Gating::Sigmoid, false) => 1.0,
+    };
+    for weight in weights {
+        *weight = *weight / sum * config.scale;
+    }
+}
+
+/// Drops the entries behind those that hold `share` of the weight: id -1, weight 0.
+fn drop_tail(share: f32, ids: &mut [i32], weights: &mut [f32]) {
+    let enough = share * weights.iter().sum::<f32>();
+    let mut held = 0.0;
+    for (id, weight) in ids.iter_mut().zip(weights) {
+        if held >= enough && held > 0.0 {
+            (*id, *weight) = (-1, 0.0);
+        }
+        held += *weight;
+    }
+}
