@@ -13,6 +13,7 @@ mod bpe;
 mod byte_level;
 mod data;
 mod error;
+mod gguf;
 mod merge;
 mod pretokenizer;
 mod sentencepiece;
@@ -68,6 +69,11 @@ const END_OF_GENERATION: &[&str] = &[
 ];
 
 impl Tokenizer {
+    /// Builds the tokenizer of a GGUF file.
+    pub fn from_gguf(metadata: &argon_gguf::Metadata) -> Result<Self, TokenizerError> {
+        Self::new(&TokenizerData::from_gguf(metadata)?)
+    }
+
     /// Builds the tokenizer that `data` describes, or says which key is wrong.
     pub fn new(data: &TokenizerData) -> Result<Self, TokenizerError> {
         let spelling = match data.model.as_str() {

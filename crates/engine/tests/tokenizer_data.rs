@@ -69,7 +69,7 @@ fn arrays_of_other_lengths() {
 
 #[test]
 fn tokens_that_are_wrong() {
-    let data = TokenizerData { tokens: strings(&["a", "b", "c", "a", "<s>"]), merges: vec![], ..bpe() };
+    let data = TokenizerData { tokens: strings(&["a", "b", "c", "a", "<s>"]), ..bpe() };
     assert_eq!(error(&data), TokenizerError::DuplicateToken { first: 0, second: 3, text: "a".into() });
     let data = TokenizerData { token_types: vec![1, 1, 7, 1, 3], ..bpe() };
     assert_eq!(error(&data), TokenizerError::TokenType { id: 2, value: 7 });
@@ -85,8 +85,9 @@ fn tokens_that_are_wrong() {
 
 #[test]
 fn empty_tokens_are_padding() {
-    let data = TokenizerData { tokens: strings(&["a", "", "", "b", "<s>"]), merges: vec![], ..bpe() };
-    assert_eq!(Tokenizer::new(&data).unwrap().encode("ab", Special::AsText).unwrap(), [0, 3]);
+    let data =
+        TokenizerData { tokens: strings(&["a", "", "", "b", "ab", "c"]), token_types: vec![1, 1, 3, 1, 1, 1], ..bpe() };
+    assert_eq!(Tokenizer::new(&data).unwrap().encode("abc", Special::Parse).unwrap(), [4, 5]);
 }
 
 #[test]
@@ -104,6 +105,12 @@ fn merges_that_are_wrong() {
         let data = TokenizerData { merges: strings(&["a b", entry]), ..bpe() };
         assert_eq!(error(&data), TokenizerError::Merge { index: 1, merge: entry.into(), reason });
     }
+}
+
+#[test]
+fn a_byte_level_vocabulary_without_merges() {
+    let data = TokenizerData { merges: vec![], ..bpe() };
+    assert_eq!(error(&data), TokenizerError::MissingKey { key: "tokenizer.ggml.merges" });
 }
 
 #[test]

@@ -41,6 +41,9 @@ impl Bpe {
             let mut spelled = [0; 4];
             vocab.id(byte_level::char_of(byte as u8).encode_utf8(&mut spelled))
         });
+        if data.merges.is_empty() {
+            return Err(TokenizerError::MissingKey { key: "tokenizer.ggml.merges" });
+        }
         let merges = Merges::new(&data.merges, vocab)?;
         Ok(Self { family, pre_tokenizer: PreTokenizer::new(family), byte_ids, merges })
     }

@@ -7,6 +7,9 @@ use thiserror::Error;
 /// Every variant names the metadata key, token or byte at fault.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum TokenizerError {
+    /// A key is missing, or holds what it must not.
+    #[error(transparent)]
+    Gguf(#[from] argon_gguf::Error),
     /// A key that this kind of tokenizer needs is not in the file.
     #[error("{key} is missing")]
     MissingKey {
