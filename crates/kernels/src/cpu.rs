@@ -11,6 +11,7 @@ mod delta_net;
 mod embed;
 mod gemm;
 mod hyper;
+mod isa;
 mod machine;
 mod math;
 mod memory;
@@ -30,6 +31,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use crate::device::{Device, DeviceError, DeviceInfo};
 use crate::op::Op;
 use crate::tensor::{Buffer, Tensor};
+pub use isa::Isa;
 use memory::HostMemory;
 
 /// How to set up a [`CpuDevice`].
@@ -37,11 +39,14 @@ use memory::HostMemory;
 pub struct CpuOptions {
     /// Threads that compute; as many as the machine runs at once where absent.
     pub threads: Option<NonZero<usize>>,
+    /// The instruction set of the kernels; the best one that the processor has where absent.
+    pub isa: Option<Isa>,
 }
 
 /// The processor.
 pub struct CpuDevice {
     pool: ThreadPool,
+    isa: Isa,
     /// Held by whatever reads or writes this device's memory.
     lock: Arc<Mutex<()>>,
     info: DeviceInfo,
@@ -63,13 +68,14 @@ impl CpuDevice {
             .thread_name(|i| format!("cpu-{i}"))
             .build()
             .map_err(|e| DeviceError::Failed { device: id.clone(), what: e.to_string() })?;
+        let isa = options.isa.unwrap_or_else(Isa::detect);
         let info = DeviceInfo {
             id,
-            name: format!("{}, {threads} threads", machine::name()),
+            name: format!("{}, {}, {threads} threads", machine::name(), isa.name()),
             memory: machine::memory(),
             precisions: gemm::PRECISIONS.to_vec(),
         };
-        Ok(Self { pool, lock: Arc::default(), info })
+        Ok(Self { pool, isa, lock: Arc::default(), info })
     }
 
     /// The name that errors print.

@@ -329,6 +329,21 @@ impl<'a, T: Element> ViewMut<'a, T> {
         })
     }
 
+    /// Columns `cols` of a row of one group, for threads that cut the whole in some other way than [`ViewMut::tiles`].
+    ///
+    /// # Safety
+    /// No two parts that are alive at once may meet.
+    ///
+    /// # Panics
+    /// If the part is not inside the view.
+    #[allow(clippy::mut_from_ref)] // what makes it sound is the caller's contract
+    pub(super) unsafe fn part(&self, row: usize, cols: Range<usize>) -> &mut [T] {
+        assert!(cols.start <= cols.end && cols.end <= self.extent.cols, "columns {cols:?} of {}", self.extent.cols);
+        let offset = self.extent.at(row, 0) + cols.start;
+        // SAFETY: `at`, `locate` and the check above put it inside the buffer; nobody else has it (the caller's contract).
+        unsafe { std::slice::from_raw_parts_mut(self.first.add(offset).as_ptr(), cols.len()) }
+    }
+
     fn tile(&self, rows: Range<usize>, groups: Range<usize>, cols: Range<usize>) -> Tile<'a, T> {
         // SAFETY: inside the span of the whole, as all three starts are inside its shape.
         let first = unsafe { self.first.add(self.extent.at(rows.start, groups.start) + cols.start) };
