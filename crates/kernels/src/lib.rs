@@ -8,10 +8,14 @@
 //! * [`op`]: the operations, one struct each, with the formula, the shapes and what is read and written.
 //! * [`device`]: the trait and its errors.
 //! * [`cpu`]: the backend that is always there.
+//! * [`reference`]: the same operations in float64, one obvious loop each: what every backend is held to.
+//! * [`shuffle`]: a device for tests that runs ops in every order that their reads and writes permit.
 
 pub mod cpu;
 pub mod device;
 pub mod op;
+pub mod reference;
+pub mod shuffle;
 pub mod tensor;
 
 pub use device::{Device, DeviceError, DeviceInfo};

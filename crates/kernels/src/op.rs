@@ -159,7 +159,8 @@ pub enum RopePairs {
 }
 
 /// Rotates pair i of every group of row r by the angle `(pos0 + r * step) * freqs[i]`, in place; columns beyond the
-/// pairs stay as they are.
+/// pairs stay as they are. The position is converted to f32 and the product rounded to f32, as models were trained: at
+/// large positions that rounding turns a pair further than any tolerance.
 #[derive(Clone, Debug)]
 pub struct Rope {
     /// f32 `[R, H, C]`, read and written; C >= 2n.

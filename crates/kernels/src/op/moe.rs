@@ -37,7 +37,8 @@ pub struct RouteConfig {
     pub renormalise: bool,
     /// Applied to the weights last.
     pub scale: f32,
-    /// Drop the trailing experts of a token once those kept hold this share of its weight; dropped entries become id -1.
+    /// Drop the trailing experts of a token once those kept hold this share of its weight; dropped entries become id -1 with
+    /// weight 0, the weights of the others stay as they are.
     pub tail_share: Option<f32>,
 }
 

@@ -1,0 +1,157 @@
+//! A device for tests: it runs what it is given in another order, any that the declared reads and writes permit.
+//!
+//! A model whose ops declare all that they read and write gives the same bytes on it, whatever the order. One that
+//! forgot something gives other bytes with some seed.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use argon_gguf::Bytes;
+
+use crate::device::{Device, DeviceError, DeviceInfo};
+use crate::op::{Access, Op};
+use crate::tensor::{Buffer, Tensor};
+
+/// Records ops and writes, and runs them on `D` when something is read, in a random order.
+///
+/// Two of them keep their order if one writes what the other reads or writes ([`Op::accesses`]), or if one is a
+/// [`Device::write`] to the memory of the other's weight ([`Op::weights`]). All other pairs may change places.
+pub struct ShuffleDevice<D> {
+    device: D,
+    state: Mutex<State>,
+}
+
+struct State {
+    random: Random,
+    recorded: Vec<Work>,
+}
+
+impl<D: Device> ShuffleDevice<D> {
+    /// Wraps `device`; `seed` chooses the orders.
+    pub fn new(device: D, seed: u64) -> Self {
+        Self { device, state: Mutex::new(State { random: Random(seed), recorded: Vec::new() }) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs what is recorded. After an error the rest is dropped, as results that depend on it are worth nothing.
+    fn flush(&self) -> Result<(), DeviceError> {
+        let State { random, recorded } = &mut *self.state();
+        let work = std::mem::take(recorded);
+        for i in permitted_order(&work, random) {
+            match &work[i] {
+                Work::Op(op) => self.device.enqueue(op)?,
+                Work::Write(dst, bytes) => self.device.write(dst, bytes)?,
+            }
+        }
+        self.device.sync()
+    }
+}
+
+impl<D: Device> Device for ShuffleDevice<D> {
+    fn info(&self) -> DeviceInfo {
+        self.device.info()
+    }
+
+    fn tile_rows(&self, entries: usize, experts: usize) -> usize {
+        self.device.tile_rows(entries, experts)
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Buffer, DeviceError> {
+        self.device.alloc(bytes)
+    }
+
+    fn constant(&self, bytes: Bytes) -> Result<Buffer, DeviceError> {
+        self.device.constant(bytes)
+    }
+
+    fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.state().recorded.push(Work::Write(dst.clone(), bytes.into()));
+        Ok(())
+    }
+
+    fn read(&self, src: &Tensor, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.flush()?;
+        self.device.read(src, bytes)
+    }
+
+    fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {
+        op.check()?;
+        self.state().recorded.push(Work::Op(Box::new(op.clone())));
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.flush()
+    }
+}
+
+enum Work {
+    Op(Box<Op>),
+    Write(Tensor, Box<[u8]>),
+}
+
+impl Work {
+    fn accesses(&self) -> Vec<(&Tensor, Access)> {
+        match self {
+            Work::Op(op) => op.accesses(),
+            Work::Write(dst, _) => vec![(dst, Access::Write)],
+        }
+    }
+
+    /// Whether the two have to keep their order.
+    fn conflicts(&self, other: &Work) -> bool {
+        let meet = |(a, a_access): &(&Tensor, Access), (b, b_access): &(&Tensor, Access)| {
+            (*a_access == Access::Write || *b_access == Access::Write) && a.overlaps(b)
+        };
+        let theirs = other.accesses();
+        self.accesses().iter().any(|mine| theirs.iter().any(|theirs| meet(mine, theirs)))
+            || self.writes_weight_of(other)
+            || other.writes_weight_of(self)
+    }
+
+    fn writes_weight_of(&self, other: &Work) -> bool {
+        match (self, other) {
+            (Work::Write(dst, _), Work::Op(op)) => op.weights().iter().any(|weight| weight.buffer.same(&dst.buffer)),
+            _ => false,
+        }
+    }
+}
+
+/// An order in which each comes behind all earlier ones that it conflicts with.
+fn permitted_order(work: &[Work], random: &mut Random) -> Vec<usize> {
+    let mut after = vec![Vec::new(); work.len()];
+    let mut waits_for = vec![0; work.len()];
+    for later in 0..work.len() {
+        for earlier in (0..later).filter(|&earlier| work[earlier].conflicts(&work[later])) {
+            after[earlier].push(later);
+            waits_for[later] += 1;
+        }
+    }
+    let mut ready: Vec<usize> = (0..work.len()).filter(|&i| waits_for[i] == 0).collect();
+    let mut order = Vec::with_capacity(work.len());
+    while !ready.is_empty() {
+        let next = ready.swap_remove(random.below(ready.len()));
+        for &later in &after[next] {
+            waits_for[later] -= 1;
+            if waits_for[later] == 0 {
+                ready.push(later);
+            }
+        }
+        order.push(next);
+    }
+    order
+}
+
+/// splitmix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) % n as u64) as usize
+    }
+}
