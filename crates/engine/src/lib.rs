@@ -1,3 +1,4 @@
 //! argon-engine
 
+pub mod sampler;
 pub mod tokenizer;

@@ -242,6 +242,9 @@ fn sentencepiece_text_behind_a_special_token_gets_its_space_too() {
     let ids = tokenizer.encode("hello</s>hello", Special::Parse).unwrap();
     assert_eq!(ids, [&text[..], &[2], &text[..]].concat());
     assert_eq!(tokenizer.decode(&ids).unwrap(), "hello</s>hello");
+    // llama.cpp's ids.
+    assert_eq!(tokenizer.encode("hello</s>hello <s> x", Special::Parse).unwrap(), [309, 2, 309, 459, 1, 259, 478]);
+    assert_eq!(tokenizer.encode("hello</s>", Special::AsText).unwrap(), [309, 507, 466, 464, 491]);
 }
 
 #[test]
