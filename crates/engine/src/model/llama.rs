@@ -1,0 +1,8 @@
+//! Mixtral, whose files call themselves `llama`: rotations pair neighbouring columns.
+
+use argon_kernels::op::RopePairs;
+
+use super::family::{AttentionTraits, Family, PLAIN};
+
+pub(super) const FAMILY: Family =
+    Family { name: "llama", attention: AttentionTraits { rope: RopePairs::Neighbours, ..PLAIN.attention }, ..PLAIN };

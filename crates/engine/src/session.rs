@@ -1,0 +1,277 @@
+//! A conversation: everything that one sequence of tokens leaves behind, and the chunk-wise way through a prompt.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use argon_kernels::op::Fill;
+use argon_kernels::{DType, Device, DeviceError};
+
+use crate::EngineError;
+use crate::engine::Loaded;
+use crate::model::pass::{Chunk, Pass};
+use crate::model::{Scratch, State};
+use crate::probe::{Blind, Probe, read_f32};
+use crate::state::CacheTypes;
+
+/// Sizes of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionOptions {
+    /// Tokens that the session has room for.
+    pub context: usize,
+    /// Tokens that go through the layers at a time; larger is faster and takes more memory.
+    pub chunk: usize,
+    /// Element types of the caches of keys and values.
+    pub cache: CacheTypes,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self { context: 4096, chunk: 2048, cache: CacheTypes { k: DType::F16, v: DType::F16 } }
+    }
+}
+
+/// Which tokens' logits a prefill returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Logits {
+    /// None: the prompt only goes into the session.
+    None,
+    /// Of the last token.
+    Last,
+    /// Of every token of the prompt.
+    All,
+}
+
+/// How far a prefill has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Tokens of the prompt that are in the session.
+    pub done: usize,
+    /// Tokens of the prompt.
+    pub total: usize,
+}
+
+/// Logits of one or more tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LogitsOut {
+    /// Logits of a row: the vocabulary's size.
+    pub width: usize,
+    /// Row after row, in the order of the tokens.
+    pub values: Vec<f32>,
+}
+
+impl LogitsOut {
+    /// The rows in order.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = &[f32]> {
+        self.values.chunks_exact(self.width)
+    }
+
+    /// The row of the last token; empty if there is none.
+    pub fn last(&self) -> &[f32] {
+        &self.values[self.values.len().saturating_sub(self.width)..]
+    }
+}
+
+/// A part of a session's state, for comparing sessions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StatePart {
+    /// The layer that it belongs to.
+    pub layer: usize,
+    /// What it is.
+    pub name: &'static str,
+    /// The rows in use, as f32.
+    pub values: Vec<f32>,
+}
+
+/// One conversation with a model. It owns all of its memory: caches of keys and values, DeltaNet memories, convolution
+/// tails, indexer keys, the last tokens for n-grams, the position, and the scratch of its chunks.
+pub struct Session {
+    engine: Arc<Loaded>,
+    options: SessionOptions,
+    state: State,
+    scratch: Scratch,
+    /// Tokens held.
+    len: usize,
+    /// The last of them, as many as an n-gram can reach back.
+    recent: Vec<u32>,
+    /// An error interrupted a chunk.
+    unfinished: bool,
+}
+
+impl Session {
+    pub(crate) fn new(engine: Arc<Loaded>, options: SessionOptions) -> Result<Self, EngineError> {
+        for (option, value) in [("context", options.context), ("chunk", options.chunk)] {
+            if value == 0 || value > i32::MAX as usize {
+                return Err(EngineError::Option { option, what: format!("is {value}, not within 1 to {}", i32::MAX) });
+            }
+        }
+        for (option, dtype) in [("cache type of keys", options.cache.k), ("cache type of values", options.cache.v)] {
+            if !matches!(dtype, DType::F32 | DType::F16) {
+                return Err(EngineError::Option { option, what: format!("is {dtype:?}, not F32 or F16") });
+            }
+        }
+        let options = SessionOptions { chunk: options.chunk.min(options.context), ..options };
+        let (device, config) = (engine.device.as_ref(), &engine.model.config);
+        let state = State::new(device, config, options.cache, options.context)?;
+        let scratch = Scratch::new(device, &engine.model, options.chunk, options.context)?;
+        Ok(Self { engine, options, state, scratch, len: 0, recent: Vec::new(), unfinished: false })
+    }
+
+    /// Tokens that the session holds.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Tokens that it has room for.
+    pub fn context(&self) -> usize {
+        self.options.context
+    }
+
+    /// Tokens that go through the layers at a time.
+    pub fn chunk(&self) -> usize {
+        self.options.chunk
+    }
+
+    /// Puts `tokens` behind those that the session holds, chunk by chunk, and calls `progress` after each chunk. One token
+    /// is a prompt like any other: this is also how a session generates.
+    ///
+    /// Returns the logits asked for; `None` for [`Logits::None`] and for a prompt of no tokens. How the prompt was cut into
+    /// chunks and calls does not matter, up to rounding.
+    ///
+    /// # Errors
+    /// [`EngineError::ContextFull`] and [`EngineError::TokenId`] leave the session as it was. If `progress` breaks before
+    /// the end, [`EngineError::Stopped`] says how many tokens the session took; it can go on from there. After any other
+    /// error it must be [reset](Self::reset).
+    pub fn prefill(
+        &mut self,
+        tokens: &[u32],
+        logits: Logits,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Option<LogitsOut>, EngineError> {
+        self.run(tokens, logits, progress, &mut Blind)
+    }
+
+    /// [`prefill`](Self::prefill) in the sight of `probe`, without stops.
+    pub fn prefill_probed(
+        &mut self,
+        tokens: &[u32],
+        logits: Logits,
+        probe: &mut dyn Probe,
+    ) -> Result<Option<LogitsOut>, EngineError> {
+        self.run(tokens, logits, &mut |_| ControlFlow::Continue(()), probe)
+    }
+
+    /// Forgets everything: afterwards the session is like a new one, to the bit.
+    pub fn reset(&mut self) -> Result<(), EngineError> {
+        self.unfinished = true;
+        for (_, state) in self.state.tensors().filter(|(_, state)| state.starts_at_zero()) {
+            self.engine.device.enqueue(&Fill { dst: state.tensor.clone(), value: 0.0 }.into())?;
+        }
+        self.len = 0;
+        self.recent.clear();
+        self.unfinished = false;
+        Ok(())
+    }
+
+    /// Copies the session's state to the host: what is in use of every tensor that it keeps.
+    pub fn state(&self) -> Result<Vec<StatePart>, EngineError> {
+        let part = |(layer, state): (usize, crate::state::StateTensor)| {
+            let values = read_f32(self.engine.device.as_ref(), &state.in_use(self.len))?;
+            Ok(StatePart { layer, name: state.name, values })
+        };
+        self.state.tensors().map(part).collect()
+    }
+
+    fn run(
+        &mut self,
+        tokens: &[u32],
+        logits: Logits,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+        probe: &mut dyn Probe,
+    ) -> Result<Option<LogitsOut>, EngineError> {
+        self.check(tokens)?;
+        let total = tokens.len();
+        let mut out = self.room_for(logits, total)?;
+        let mut done = 0;
+        for chunk in tokens.chunks(self.options.chunk) {
+            done += chunk.len();
+            let first_row = match logits {
+                Logits::All => 0,
+                Logits::Last if done == total => chunk.len() - 1,
+                _ => chunk.len(),
+            };
+            self.unfinished = true;
+            self.step(chunk, first_row, probe, &mut out)?;
+            self.unfinished = false;
+            if progress(Progress { done, total }).is_break() && done < total {
+                return Err(EngineError::Stopped { done, total });
+            }
+        }
+        Ok(Some(out).filter(|out| !out.values.is_empty()))
+    }
+
+    /// Refuses a prompt before anything is changed.
+    fn check(&self, tokens: &[u32]) -> Result<(), EngineError> {
+        if self.unfinished {
+            return Err(EngineError::Unfinished);
+        }
+        let (prompt, held, context) = (tokens.len(), self.len, self.options.context);
+        if prompt > context - held {
+            return Err(EngineError::ContextFull { prompt, held, context });
+        }
+        let vocabulary = self.engine.model.vocabulary();
+        match tokens.iter().position(|&id| id as usize >= vocabulary) {
+            Some(index) => Err(EngineError::TokenId { index, id: tokens[index], vocabulary }),
+            None => Ok(()),
+        }
+    }
+
+    /// Memory for the logits of a prompt of `total` tokens.
+    fn room_for(&self, logits: Logits, total: usize) -> Result<LogitsOut, EngineError> {
+        let width = self.engine.model.vocabulary();
+        let rows = match logits {
+            Logits::None => 0,
+            Logits::Last => 1,
+            Logits::All => total,
+        };
+        let mut values: Vec<f32> = Vec::new();
+        let bytes = rows.saturating_mul(width).saturating_mul(size_of::<f32>());
+        let refused = |_| DeviceError::OutOfMemory { device: "host".into(), bytes };
+        values.try_reserve_exact(rows.saturating_mul(width)).map_err(refused)?;
+        Ok(LogitsOut { width, values })
+    }
+
+    /// Takes one chunk through the model and appends the logits of its rows from `first_row` on to `out`.
+    fn step(
+        &mut self,
+        tokens: &[u32],
+        first_row: usize,
+        probe: &mut dyn Probe,
+        out: &mut LogitsOut,
+    ) -> Result<(), EngineError> {
+        let Loaded { model, device, precision, .. } = self.engine.as_ref();
+        let device: &dyn Device = device.as_ref();
+        let chunk = Chunk { tokens, start: self.len, before: &self.recent };
+        let mut pass = Pass { device, precision: *precision, chunk, probe };
+        model.forward(&mut pass, &self.state, &self.scratch)?;
+        model.logits(&pass, &self.scratch, first_row, tokens.len(), |rows| {
+            out.values.extend(read_f32(device, rows)?);
+            Ok(())
+        })?;
+        device.sync()?;
+        self.len += tokens.len();
+        self.remember(tokens);
+        Ok(())
+    }
+
+    /// Keeps the last tokens, as many as an n-gram reaches back.
+    fn remember(&mut self, tokens: &[u32]) {
+        let reach = self.engine.model.config.ngrams.as_ref().map_or(0, |ngrams| ngrams.longest - 1);
+        self.recent.extend(&tokens[tokens.len().saturating_sub(reach)..]);
+        self.recent.drain(..self.recent.len().saturating_sub(reach));
+    }
+}
