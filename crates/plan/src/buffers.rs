@@ -72,11 +72,7 @@ impl Buffers<'_> {
         ];
         for (name, found, required) in lengths {
             if found < required {
-                return Err(Error::BufferTooSmall {
-                    name,
-                    found,
-                    required,
-                });
+                return Err(Error::BufferTooSmall { name, found, required });
             }
         }
         Ok(())

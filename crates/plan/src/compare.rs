@@ -40,11 +40,7 @@ pub fn compare(left: &Plan, right: &Plan) -> Result<(), Difference> {
         ("tile", a.tile(), b.tile()),
     ] {
         if a != b {
-            return Err(Difference {
-                word: format!("shape.{name}"),
-                left: a as i64,
-                right: b as i64,
-            });
+            return Err(Difference { word: format!("shape.{name}"), left: a as i64, right: b as i64 });
         }
     }
     for (a, b) in views(left).iter().zip(&views(right)) {
@@ -122,33 +118,13 @@ fn views(plan: &Plan) -> [View<'_>; 8] {
     let shape = &plan.shape;
     let n = plan.meta[meta::TILES] as usize;
     let rows = plan.meta[meta::ROWS] as usize;
-    let view = |name, words, defined, columns| View {
-        name,
-        words,
-        defined,
-        columns,
-    };
+    let view = |name, words, defined, columns| View { name, words, defined, columns };
     [
         view("meta", Unsigned(&plan.meta), meta::WORDS, 1),
         view("eoff", Unsigned(&plan.eoff), shape.eoff_words(), 1),
-        view(
-            "bcnt",
-            Unsigned(&plan.bcnt),
-            shape.block_words(),
-            shape.experts(),
-        ),
-        view(
-            "boff",
-            Unsigned(&plan.boff),
-            shape.block_words(),
-            shape.experts(),
-        ),
-        view(
-            "tiles",
-            Unsigned(&plan.tiles),
-            n.saturating_mul(Tile::WORDS),
-            Tile::WORDS,
-        ),
+        view("bcnt", Unsigned(&plan.bcnt), shape.block_words(), shape.experts()),
+        view("boff", Unsigned(&plan.boff), shape.block_words(), shape.experts()),
+        view("tiles", Unsigned(&plan.tiles), n.saturating_mul(Tile::WORDS), Tile::WORDS),
         view("pos", Signed(&plan.pos), shape.entries(), 1),
         view("stok", Signed(&plan.stok), rows, 1),
         view("sw", Unsigned(&plan.sw), rows, 1),

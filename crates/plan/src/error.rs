@@ -56,37 +56,19 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Zero { name } => write!(f, "plan shape: {name} is 0, it must be at least 1"),
-            Self::TooLarge {
-                name,
-                tokens,
-                top_k,
-                experts,
-                tile,
-            } => write!(
+            Self::TooLarge { name, tokens, top_k, experts, tile } => write!(
                 f,
                 "plan shape: {name} does not fit 31 bits \
                  ({tokens} tokens, {top_k} experts per token, {experts} experts, tile {tile})"
             ),
-            Self::InputLength {
-                name,
-                found,
-                entries,
-            } => {
+            Self::InputLength { name, found, entries } => {
                 write!(f, "plan input {name}: {found} words for {entries} entries")
             }
-            Self::BufferTooSmall {
-                name,
-                found,
-                required,
-            } => {
+            Self::BufferTooSmall { name, found, required } => {
                 write!(f, "plan buffer {name}: {found} words, {required} required")
             }
             Self::IdOutOfRange { entry, id, experts } => {
-                write!(
-                    f,
-                    "entry {entry}: expert id {id} is outside -1..={}",
-                    experts - 1
-                )
+                write!(f, "entry {entry}: expert id {id} is outside -1..={}", experts - 1)
             }
         }
     }

@@ -77,7 +77,7 @@ pub mod reference;
 mod shape;
 pub mod stages;
 mod tiles;
-mod variants;
+pub mod variants;
 
 pub use buffers::{Buffers, meta};
 pub use compare::{Difference, check_untouched, compare};

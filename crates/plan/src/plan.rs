@@ -28,12 +28,7 @@ impl Plan {
     ///
     /// # Errors
     /// As [`build`](crate::build()): a wrong length, or an id outside -1..=E-1.
-    pub fn build(
-        shape: Shape,
-        ids: &[i32],
-        weights: &[u32],
-        variant: Variant,
-    ) -> Result<Self, Error> {
+    pub fn build(shape: Shape, ids: &[i32], weights: &[u32], variant: Variant) -> Result<Self, Error> {
         let mut plan = Self::filled(shape, 0, 0);
         build(variant, &shape, ids, weights, &mut plan.buffers())?;
         Ok(plan)
@@ -43,12 +38,7 @@ impl Plan {
     ///
     /// # Errors
     /// As [`build_lenient`](crate::build_lenient): a wrong length.
-    pub fn build_lenient(
-        shape: Shape,
-        ids: &[i32],
-        weights: &[u32],
-        variant: Variant,
-    ) -> Result<Self, Error> {
+    pub fn build_lenient(shape: Shape, ids: &[i32], weights: &[u32], variant: Variant) -> Result<Self, Error> {
         let mut plan = Self::filled(shape, 0, 0);
         build_lenient(variant, &shape, ids, weights, &mut plan.buffers())?;
         Ok(plan)
@@ -104,9 +94,7 @@ impl Plan {
     /// `[n]`: the tiles in expert order.
     pub fn tiles(&self) -> impl ExactSizeIterator<Item = Tile> + '_ {
         let (tiles, _) = self.tiles.as_chunks::<{ Tile::WORDS }>();
-        tiles[..self.meta[meta::TILES] as usize]
-            .iter()
-            .map(|&words| Tile::from_words(words))
+        tiles[..self.meta[meta::TILES] as usize].iter().map(|&words| Tile::from_words(words))
     }
 
     /// `[R]`: the token of each row, -1 for padding.

@@ -12,14 +12,10 @@ use crate::shape::{BLOCK, Shape};
 /// Each word is computed for itself, by its definition, from the ids alone: O((T*K)^2).
 pub fn plan(shape: Shape, ids: &[i32], weights: &[u32]) -> Plan {
     let (entries, experts, tm) = (shape.entries(), shape.experts(), shape.tile());
-    assert_eq!(
-        (ids.len(), weights.len()),
-        (entries, entries),
-        "one id and one weight for each entry"
-    );
+    assert_eq!((ids.len(), weights.len()), (entries, entries), "one id and one weight for each entry");
     let mut plan = Plan::filled(shape, 0, 0);
 
-    // count(e) = the number of i with ids[i] = e, here among the entries of a range.
+    // count(e) = the number of i with ids[i] = e.
     let among = |ids: &[i32], e: usize| ids.iter().filter(|&&id| id == e as i32).count();
     let count: Vec<usize> = (0..experts).map(|e| among(ids, e)).collect();
     // tiles(e) = ceil(count(e) / tm).
@@ -33,6 +29,7 @@ pub fn plan(shape: Shape, ids: &[i32], weights: &[u32]) -> Plan {
     for e in 0..=experts {
         plan.eoff[e] = first_row[e] as u32;
     }
+    // Of block b: its count of e, and the row of its first entry of e.
     for (b, block) in ids.chunks(BLOCK).enumerate() {
         for e in 0..experts {
             plan.bcnt[b * experts + e] = among(block, e) as u32;
@@ -65,10 +62,7 @@ pub fn plan(shape: Shape, ids: &[i32], weights: &[u32]) -> Plan {
         (meta::TILES, n),
         (meta::ROWS, rows),
         (meta::KEPT, kept),
-        (
-            meta::ACTIVE,
-            count.iter().filter(|&&count| count > 0).count(),
-        ),
+        (meta::ACTIVE, count.iter().filter(|&&count| count > 0).count()),
         (meta::LARGEST, count.iter().copied().max().unwrap_or(0)),
         (meta::TILE, tm),
         (meta::BLOCKS, entries.div_ceil(BLOCK)),

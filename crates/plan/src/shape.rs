@@ -35,13 +35,7 @@ impl Shape {
             }
         }
         let fit = |name, words: Option<usize>| {
-            let too_large = Error::TooLarge {
-                name,
-                tokens,
-                top_k,
-                experts,
-                tile,
-            };
+            let too_large = Error::TooLarge { name, tokens, top_k, experts, tile };
             words.filter(|&words| words <= MAX_WORDS).ok_or(too_large)
         };
         fit("top_k", Some(top_k))?;
@@ -52,12 +46,7 @@ impl Shape {
         fit("tiles", tiles.checked_mul(Tile::WORDS))?;
         fit("stok", tiles.checked_mul(tile))?;
         fit("bcnt", entries.div_ceil(BLOCK).checked_mul(experts))?;
-        Ok(Self {
-            entries,
-            top_k,
-            experts,
-            tile,
-        })
+        Ok(Self { entries, top_k, experts, tile })
     }
 
     /// T, the tokens of the chunk.

@@ -2,8 +2,8 @@
 //!
 //! The other [variants](crate::Variant) replace a stage, or part of one, and leave the same bytes.
 //!
-//! A stage assumes what [`build`](crate::build) checks: inputs of `shape.entries()` words and buffers
-//! for which [`Buffers::check`] holds. It panics on shorter ones.
+//! A stage assumes that the stages before it have run, and what [`build`](crate::build()) checks: inputs
+//! of `shape.entries()` words, and buffers for which [`Buffers::check`] holds. It panics on shorter ones.
 
 use std::iter::Sum;
 use std::ops::Add;
@@ -17,9 +17,7 @@ use crate::tiles::{Tile, cut};
 /// Reads `ids`. Writes `bcnt`, and the words SKIPPED and REJECTED of `meta`.
 pub fn hist(shape: &Shape, ids: &[i32], out: &mut Buffers<'_>) {
     let blocks = ids.chunks(BLOCK).zip(out.bcnt.chunks_mut(shape.experts()));
-    let left_out = blocks
-        .map(|(ids, counts)| count_block(ids, counts))
-        .sum::<LeftOut>();
+    let left_out = blocks.map(|(ids, counts)| count_block(ids, counts)).sum::<LeftOut>();
     left_out.write(out.meta);
 }
 
@@ -38,9 +36,10 @@ pub fn scan(shape: &Shape, out: &mut Buffers<'_>) {
 /// Reads `ids`, `weights` and `boff`. Writes `pos`, and the rows of `stok` and `sw` that are not padding.
 pub fn place(shape: &Shape, ids: &[i32], weights: &[u32], out: &mut Buffers<'_>) {
     let mut next_row = Vec::with_capacity(shape.experts());
-    place_by(shape, ids, weights, out, |ids, first_rows, pos| {
+    find_rows(shape, ids, out, |ids, first_rows, pos| {
         take_rows(ids, first_rows, &mut next_row, pos);
     });
+    fill_rows(shape, weights, out);
 }
 
 /// The expert that an id names; none for a skipped (-1) or rejected entry.
@@ -66,10 +65,7 @@ impl Add for LeftOut {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Self {
-            skipped: self.skipped + other.skipped,
-            rejected: self.rejected + other.rejected,
-        }
+        Self { skipped: self.skipped + other.skipped, rejected: self.rejected + other.rejected }
     }
 }
 
@@ -95,7 +91,7 @@ pub(crate) fn count_block(ids: &[i32], counts: &mut [u32]) -> LeftOut {
 
 /// For every block and expert, the expert's entries in earlier blocks into `boff`; the expert's
 /// entries in all blocks into `eoff`.
-fn count_before_blocks(shape: &Shape, out: &mut Buffers<'_>) {
+pub(crate) fn count_before_blocks(shape: &Shape, out: &mut Buffers<'_>) {
     let experts = shape.experts();
     let total = &mut out.eoff[..experts];
     total.fill(0);
@@ -117,13 +113,7 @@ pub(crate) fn count_before_block(counts: &[u32], before: &mut [u32], total: &mut
 /// From the counts that [`count_before_blocks`] left in `eoff` and `boff` to the rows that belong
 /// there, with the tiles and the words of `meta` that follow from them.
 pub(crate) fn lay_out_experts(shape: &Shape, out: &mut Buffers<'_>) {
-    let Buffers {
-        boff,
-        eoff,
-        tiles,
-        meta,
-        ..
-    } = out;
+    let Buffers { boff, eoff, tiles, meta, .. } = out;
     let (experts, tile) = (shape.experts(), shape.tile() as u32);
     let (tiles, _) = tiles.as_chunks_mut::<{ Tile::WORDS }>();
     let (mut n, mut kept, mut active, mut largest) = (0, 0, 0, 0);
@@ -167,27 +157,18 @@ pub(crate) fn pad(shape: &Shape, out: &mut Buffers<'_>) {
     }
 }
 
-/// `place` for any way to compute `pos`: `rows_of_block(ids, first_rows, pos)` is called for each
-/// block in order, with the block's `ids`, its row `[E]` of `boff`, and the `pos` it overwrites.
-pub(crate) fn place_by(
+/// The first half of `place`, `pos`, in any way to compute it: `rows_of_block(ids, first_rows, pos)` is
+/// called for each block in order, with its `ids`, its row `[E]` of `boff`, and the `pos` it overwrites.
+pub(crate) fn find_rows(
     shape: &Shape,
     ids: &[i32],
-    weights: &[u32],
     out: &mut Buffers<'_>,
     mut rows_of_block: impl FnMut(&[i32], &[u32], &mut [i32]),
 ) {
-    let mut rows = Rows {
-        first: 0,
-        stok: out.stok,
-        sw: out.sw,
-    };
-    let inputs = ids.chunks(BLOCK).zip(weights.chunks(BLOCK));
     let first_rows = out.boff.chunks_exact(shape.experts());
     let pos = out.pos[..shape.entries()].chunks_mut(BLOCK);
-    for (block, (((ids, weights), first_rows), pos)) in inputs.zip(first_rows).zip(pos).enumerate()
-    {
+    for ((ids, first_rows), pos) in ids.chunks(BLOCK).zip(first_rows).zip(pos) {
         rows_of_block(ids, first_rows, pos);
-        rows.fill(shape, block * BLOCK, pos, weights);
     }
 }
 
@@ -207,27 +188,29 @@ pub(crate) fn take_rows(ids: &[i32], first_rows: &[u32], next_row: &mut Vec<u32>
     }
 }
 
-/// A window of the plan's rows.
-pub(crate) struct Rows<'a> {
-    /// The row at which the window begins.
-    pub first: usize,
-    /// The window's part of `stok`.
-    pub stok: &'a mut [i32],
-    /// The window's part of `sw`.
-    pub sw: &'a mut [u32],
+/// The second half of `place`: from the rows of the entries to the entries of the rows.
+pub(crate) fn fill_rows(shape: &Shape, weights: &[u32], out: &mut Buffers<'_>) {
+    let pos = &out.pos[..shape.entries()];
+    fill_tokens(shape, pos, out.stok);
+    fill_weights(pos, weights, out.sw);
 }
 
-impl Rows<'_> {
-    /// Writes token and weight of those entries whose row lies in the window. The entries are
-    /// `first_entry` and the following ones, as many as `pos` and `weights` have.
-    pub(crate) fn fill(&mut self, shape: &Shape, first_entry: usize, pos: &[i32], weights: &[u32]) {
-        for (i, (&row, &weight)) in pos.iter().zip(weights).enumerate() {
-            // -1 wraps to a row beyond every window.
-            let row = (row as usize).wrapping_sub(self.first);
-            if let Some(token) = self.stok.get_mut(row) {
-                *token = ((first_entry + i) / shape.top_k()) as i32;
-                self.sw[row] = weight;
+/// Writes the rows of `stok` that are not padding.
+pub(crate) fn fill_tokens(shape: &Shape, pos: &[i32], stok: &mut [i32]) {
+    for (token, pos) in pos.chunks_exact(shape.top_k()).enumerate() {
+        for &row in pos {
+            if let Ok(row) = usize::try_from(row) {
+                stok[row] = token as i32;
             }
+        }
+    }
+}
+
+/// Writes the rows of `sw` that are not padding.
+pub(crate) fn fill_weights(pos: &[i32], weights: &[u32], sw: &mut [u32]) {
+    for (&row, &weight) in pos.iter().zip(weights) {
+        if let Ok(row) = usize::try_from(row) {
+            sw[row] = weight;
         }
     }
 }

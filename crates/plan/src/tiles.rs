@@ -25,21 +25,12 @@ impl Tile {
 
     /// The tile that lies in the buffer as these words.
     pub fn from_words([expert, first_row, rows]: [u32; Self::WORDS]) -> Self {
-        Self {
-            expert,
-            first_row,
-            rows,
-        }
+        Self { expert, first_row, rows }
     }
 }
 
 /// The tiles of an expert with `count` rows, the first of them at row `first_row`.
-pub(crate) fn cut(
-    expert: u32,
-    first_row: u32,
-    count: u32,
-    tile: u32,
-) -> impl Iterator<Item = Tile> {
+pub(crate) fn cut(expert: u32, first_row: u32, count: u32, tile: u32) -> impl Iterator<Item = Tile> {
     (0..count.div_ceil(tile)).map(move |i| Tile {
         expert,
         first_row: first_row + i * tile,
@@ -75,11 +66,7 @@ mod tests {
 
     #[test]
     fn words_and_back() {
-        let tile = Tile {
-            expert: 1,
-            first_row: 2,
-            rows: 3,
-        };
+        let tile = Tile { expert: 1, first_row: 2, rows: 3 };
         assert_eq!(Tile::from_words(tile.to_words()), tile);
     }
 
@@ -88,15 +75,9 @@ mod tests {
     fn the_bound_is_tight() {
         for tile in 1..=4 {
             for entries in 0..=6usize {
-                let needed =
-                    |counts: [usize; 3]| counts.iter().map(|c| c.div_ceil(tile)).sum::<usize>();
-                let splits = (0..=entries)
-                    .flat_map(|a| (0..=entries - a).map(move |b| [a, b, entries - a - b]));
-                assert_eq!(
-                    splits.map(needed).max(),
-                    Some(max_tiles(entries, 3, tile)),
-                    "{entries} / {tile}"
-                );
+                let needed = |counts: [usize; 3]| counts.iter().map(|c| c.div_ceil(tile)).sum::<usize>();
+                let splits = (0..=entries).flat_map(|a| (0..=entries - a).map(move |b| [a, b, entries - a - b]));
+                assert_eq!(splits.map(needed).max(), Some(max_tiles(entries, 3, tile)), "{entries} / {tile}");
             }
         }
     }
