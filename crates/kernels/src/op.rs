@@ -232,7 +232,7 @@ pub struct Gemm {
 
 /// Causal softmax attention of T queries at positions `pos0..pos0 + T` over a cache that already holds theirs:
 /// `out[t, h] = softmax_j(scale * q[t, h] · k[j, kv(h)]) v[j, kv(h)]`, j <= pos0 + t, `kv(h) = h / (H / Hkv)`,
-/// then times `sigmoid(gate[t, h])` where there is a gate.
+/// then times `sigmoid(gate[t, h])` where there is a gate. A query to which a selection leaves no key has an output of 0.
 #[derive(Clone, Debug)]
 pub struct Attention {
     /// f32 `[T, H, C]`.

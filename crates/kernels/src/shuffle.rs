@@ -155,3 +155,48 @@ impl Random {
         ((z ^ (z >> 31)) % n as u64) as usize
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::{Add, Fill};
+    use crate::reference::ReferenceDevice;
+    use crate::tensor::DType;
+
+    fn tensors(n: usize) -> Vec<Tensor> {
+        let device = ReferenceDevice::default();
+        (0..n).map(|_| crate::device::tensor(&device, DType::F32, 2, 1, 1).unwrap()).collect()
+    }
+
+    fn fill(dst: &Tensor) -> Work {
+        Work::Op(Box::new(Fill { dst: dst.clone(), value: 0.0 }.into()))
+    }
+
+    fn add(src: &Tensor, dst: &Tensor) -> Work {
+        Work::Op(Box::new(Add { src: src.clone(), dst: dst.clone() }.into()))
+    }
+
+    fn orders(work: &[Work]) -> std::collections::BTreeSet<Vec<usize>> {
+        (0..200).map(|seed| permitted_order(work, &mut Random(seed))).collect()
+    }
+
+    #[test]
+    fn work_on_other_memory_changes_places() {
+        let t = tensors(3);
+        assert_eq!(orders(&[fill(&t[0]), fill(&t[1]), fill(&t[2])]).len(), 6);
+        assert_eq!(orders(&[add(&t[0], &t[1]), add(&t[0], &t[2])]).len(), 2, "both only read the first");
+        assert_eq!(orders(&[fill(&t[0].rows(0..1)), fill(&t[0].rows(1..2))]).len(), 2, "other rows");
+    }
+
+    #[test]
+    fn work_on_the_same_memory_stays() {
+        let t = tensors(3);
+        let only = |work: &[Work]| {
+            assert_eq!(orders(work).into_iter().collect::<Vec<_>>(), [(0..work.len()).collect::<Vec<_>>()])
+        };
+        only(&[fill(&t[0]), fill(&t[0])]);
+        only(&[fill(&t[0]), add(&t[0], &t[1]), add(&t[1], &t[2])]);
+        only(&[add(&t[0], &t[1]), fill(&t[0])]);
+        only(&[Work::Write(t[0].clone(), Box::default()), add(&t[0], &t[1])]);
+    }
+}

@@ -57,7 +57,7 @@ fn attend<K: Cached, V: Cached>(device: &CpuDevice, o: &Attention) -> Result<(),
         }
         let gate = gate.map(|gate| gate.at(token, head));
         for (i, out) in out.iter_mut().enumerate() {
-            *out = *out / sum * gate.map_or(1.0, |gate| sigmoid(gate[i]));
+            *out *= 1.0 / sum.max(f32::MIN_POSITIVE) * gate.map_or(1.0, |gate| sigmoid(gate[i]));
         }
     });
     Ok(())

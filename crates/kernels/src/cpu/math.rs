@@ -36,6 +36,11 @@ pub(super) fn sum_squares(x: &[f32]) -> f32 {
     sum_by(x, x, |a, b| a * b)
 }
 
+/// Sum of the elements.
+pub(super) fn sum(x: &[f32]) -> f32 {
+    sum_by(x, x, |x, _| x)
+}
+
 /// `y += a x`.
 pub(super) fn add_scaled(y: &mut [f32], a: f32, x: &[f32]) {
     for (y, x) in y.iter_mut().zip(x) {

@@ -3,7 +3,7 @@
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 
 use super::CpuDevice;
-use super::math::exp;
+use super::math::{exp, sum};
 use super::memory::{View, ViewMut};
 use crate::device::DeviceError;
 use crate::op::{Gating, GroupLimit, Route, RouteConfig};
@@ -34,6 +34,8 @@ pub(super) fn route(device: &CpuDevice, o: &Route) -> Result<(), DeviceError> {
 struct Chooser<'a> {
     config: &'a RouteConfig,
     bias: Option<&'a [f32]>,
+    /// `[E]`: the score of each, where one is needed.
+    scores: Vec<f32>,
     /// `[E]`: what experts are selected by.
     keys: Vec<f32>,
     /// Experts that take part.
@@ -42,7 +44,13 @@ struct Chooser<'a> {
 
 impl<'a> Chooser<'a> {
     fn new(config: &'a RouteConfig, bias: Option<&'a [f32]>, experts: usize) -> Self {
-        Self { config, bias, keys: Vec::with_capacity(experts), candidates: Vec::with_capacity(experts) }
+        Self {
+            config,
+            bias,
+            scores: vec![0.0; experts],
+            keys: vec![0.0; experts],
+            candidates: Vec::with_capacity(experts),
+        }
     }
 
     /// Writes the `ids` and `weights` of a token; false if one of its logits is not a number.
@@ -50,13 +58,19 @@ impl<'a> Chooser<'a> {
         if logits.iter().any(|logit| logit.is_nan()) {
             return false;
         }
+        if self.bias.is_some() || !self.config.renormalise {
+            scores(self.config.gating, logits, &mut self.scores);
+        }
         self.set_keys(logits);
         self.set_candidates();
         best(&mut self.candidates, &self.keys, ids.len());
-        for (id, &expert) in ids.iter_mut().zip(&self.candidates) {
-            *id = expert as i32;
+        for ((id, weight), &expert) in ids.iter_mut().zip(&mut *weights).zip(&self.candidates) {
+            (*id, *weight) = (expert as i32, self.scores[expert]);
         }
-        weigh(self.config, logits, &self.candidates, weights);
+        if self.config.renormalise {
+            shares(self.config.gating, logits, &self.candidates, weights);
+        }
+        weights.iter_mut().for_each(|weight| *weight *= self.config.scale);
         if let Some(share) = self.config.tail_share {
             drop_tail(share, ids, weights);
         }
@@ -64,14 +78,11 @@ impl<'a> Chooser<'a> {
     }
 
     fn set_keys(&mut self, logits: &[f32]) {
-        self.keys.clear();
         match self.bias {
-            None => self.keys.extend_from_slice(logits),
+            None => self.keys.copy_from_slice(logits),
             Some(bias) => {
-                self.keys.resize(logits.len(), 0.0);
-                scores(self.config.gating, logits, &mut self.keys);
-                for (key, bias) in self.keys.iter_mut().zip(bias) {
-                    *key += bias;
+                for ((key, score), bias) in self.keys.iter_mut().zip(&self.scores).zip(bias) {
+                    *key = score + bias;
                 }
             }
         }
@@ -133,41 +144,32 @@ fn scores(gating: Gating, logits: &[f32], scores: &mut [f32]) {
         *score = score_of(gating, logit, shift);
     }
     if gating == Gating::Softmax {
-        let sum: f32 = scores.iter().sum();
+        let sum = sum(scores);
         scores.iter_mut().for_each(|score| *score /= sum);
     }
 }
 
-/// The score times `e^-shift`, before a softmax divides by its sum.
+/// The score times `e^-shift`, before a softmax divides by its sum. A sigmoid's shift is not above 0.
 fn score_of(gating: Gating, logit: f32, shift: f32) -> f32 {
     match gating {
         Gating::Softmax => exp_from(logit, shift),
-        Gating::Sigmoid if logit > 0.0 => 1.0 / (1.0 + exp(-logit)), // then the shift is 0
+        Gating::Sigmoid if logit > 0.0 => 1.0 / (1.0 + exp(-logit)),
         Gating::Sigmoid => exp_from(logit, shift) / (1.0 + exp(logit)),
     }
 }
 
-/// The weights of the chosen experts.
-fn weigh(config: &RouteConfig, logits: &[f32], chosen: &[usize], weights: &mut [f32]) {
-    let best_chosen = highest(chosen.iter().map(|&expert| logits[expert]));
-    // Weights that are divided by their sum may be scaled first, so that the largest does not underflow.
-    let shift = match (config.gating, config.renormalise) {
-        (Gating::Softmax, true) => best_chosen,
-        (Gating::Softmax, false) => highest(logits.iter().copied()),
-        (Gating::Sigmoid, true) => best_chosen.min(0.0),
-        (Gating::Sigmoid, false) => 0.0,
+/// The scores of the chosen experts divided by their sum. All are scaled first, so that the largest does not underflow.
+fn shares(gating: Gating, logits: &[f32], chosen: &[usize], shares: &mut [f32]) {
+    let best = highest(chosen.iter().map(|&expert| logits[expert]));
+    let shift = match gating {
+        Gating::Softmax => best,
+        Gating::Sigmoid => best.min(0.0), // then none of the logits is above 0
     };
-    for (weight, &expert) in weights.iter_mut().zip(chosen) {
-        *weight = score_of(config.gating, logits[expert], shift);
+    for (share, &expert) in shares.iter_mut().zip(chosen) {
+        *share = score_of(gating, logits[expert], shift);
     }
-    let sum: f32 = match (config.gating, config.renormalise) {
-        (_, true) => weights.iter().sum(),
-        (Gating::Softmax, false) => logits.iter().map(|&logit| exp_from(logit, shift)).sum(),
-        (Gating::Sigmoid, false) => 1.0,
-    };
-    for weight in weights {
-        *weight = *weight / sum * config.scale;
-    }
+    let sum = sum(shares);
+    shares.iter_mut().for_each(|share| *share /= sum);
 }
 
 /// Drops the entries behind those that hold `share` of the weight: id -1, weight 0.

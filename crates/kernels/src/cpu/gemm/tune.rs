@@ -2,7 +2,6 @@
 
 use crate::cpu::isa::Isa;
 
-
 /// What the cutting depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {

@@ -1,0 +1,119 @@
+//! The choice of experts.
+
+use argon_kernels::DType::{F32, I32};
+use argon_kernels::op::{Gating, GroupLimit, Route, RouteConfig};
+
+use crate::harness::{Arena, Tolerance, parity};
+
+/// An exponential, a sum of up to 512 of them and a division.
+const ROUNDINGS: Tolerance = Tolerance { abs: 1e-37, rel: 2e-6 };
+
+const CONFIG: RouteConfig =
+    RouteConfig { gating: Gating::Softmax, top_k: 2, groups: None, renormalise: true, scale: 1.0, tail_share: None };
+
+fn route(a: &Arena, config: RouteConfig, logits: &[Vec<f32>], bias: Option<&[f32]>) -> Vec<argon_kernels::Op> {
+    let (tokens, experts) = (logits.len(), logits.first().map_or(8, Vec::len));
+    let flat = logits.concat();
+    let logits = a.floats_by("logits", F32, [tokens, 1, experts], |i| flat[i]);
+    let bias = bias.map(|bias| a.floats_by("bias", F32, [1, 1, experts], |i| bias[i]));
+    let (ids, weights) =
+        (a.output("ids", I32, [tokens, 1, config.top_k]), a.output("weights", F32, [tokens, 1, config.top_k]));
+    vec![Route { logits, bias, config, layer: 3, ids, weights }.into()]
+}
+
+fn random(tokens: usize, experts: usize, scale: f32) -> Vec<Vec<f32>> {
+    let cpu = argon_kernels::reference::ReferenceDevice::default();
+    let a = Arena::new(&cpu, crate::harness::Layout::Dense);
+    (0..tokens).map(|_| (0..experts).map(|_| scale * a.unit()).collect()).collect()
+}
+
+/// Whole logits, and a bias in quarters: sums of score and bias are equal or well apart, in every precision.
+fn separated(mut logits: Vec<Vec<f32>>) -> (Vec<Vec<f32>>, Vec<f32>) {
+    logits.iter_mut().flatten().for_each(|logit| *logit = logit.round());
+    let experts = logits.first().map_or(8, Vec::len);
+    (logits, (0..experts).map(|e| (e % 7) as f32 * 0.25).collect())
+}
+
+fn configs() -> Vec<RouteConfig> {
+    let mut configs = Vec::new();
+    for gating in [Gating::Softmax, Gating::Sigmoid] {
+        for renormalise in [false, true] {
+            for scale in [1.0, 2.5] {
+                configs.push(RouteConfig { gating, renormalise, scale, ..CONFIG });
+            }
+        }
+    }
+    configs
+}
+
+#[test]
+fn every_rule() {
+    for config in configs() {
+        for (tokens, experts, top_k) in
+            [(0, 8, 2), (1, 1, 1), (5, 2, 2), (17, 8, 3), (33, 129, 10), (20, 512, 10), (3, 257, 257)]
+        {
+            let config = RouteConfig { top_k, ..config };
+            let logits = random(tokens, experts, 4.0);
+            parity(ROUNDINGS, |a| route(a, config, &logits, None));
+            let (logits, bias) = separated(logits);
+            parity(ROUNDINGS, |a| route(a, config, &logits, Some(&bias)));
+        }
+    }
+}
+
+#[test]
+fn ties_go_to_the_lower_index() {
+    let logits =
+        vec![vec![1.0; 40], vec![0.0, -0.0, 0.0, -0.0, 5.0, -1.0, 5.0, 0.0], [vec![2.0; 5], vec![3.0; 35]].concat()];
+    for token in logits {
+        parity(ROUNDINGS, |a| route(a, RouteConfig { top_k: 4, ..CONFIG }, std::slice::from_ref(&token), None));
+    }
+}
+
+#[test]
+fn groups() {
+    for (experts, groups, used, top_k) in [(8, 4, 2, 3), (8, 8, 3, 3), (64, 8, 4, 6), (6, 1, 1, 2), (256, 8, 4, 8)] {
+        for config in configs() {
+            let config = RouteConfig { groups: Some(GroupLimit { groups, used }), top_k, ..config };
+            let logits = random(9, experts, 3.0);
+            parity(ROUNDINGS, |a| route(a, config, &logits, None));
+            let (logits, bias) = separated(logits);
+            parity(ROUNDINGS, |a| route(a, config, &logits, Some(&bias)));
+        }
+    }
+}
+
+/// Weights stay finite where scores underflow or overflow.
+#[test]
+fn extreme_logits() {
+    let inf = f32::INFINITY;
+    let logits = [
+        vec![-200.0, -300.0, -201.0, -1e30],
+        vec![500.0, 400.0, -500.0, 499.0],
+        vec![-inf, -inf, -inf, -inf],
+        vec![inf, inf, 0.0, -inf],
+        vec![3e38, -3e38, 1.0, 3e38],
+        // The best expert is in a group that loses: the weights of the others underflow before they are divided.
+        vec![200.0, -200.0, 1.0, 0.5],
+    ];
+    for config in configs() {
+        for token in &logits {
+            parity(ROUNDINGS, |a| route(a, config, std::slice::from_ref(token), None));
+            let config = RouteConfig { groups: Some(GroupLimit { groups: 2, used: 1 }), ..config };
+            parity(ROUNDINGS, |a| route(a, config, std::slice::from_ref(token), None));
+        }
+    }
+}
+
+#[test]
+fn tail() {
+    for share in [0.0, 0.3, 0.9, 1.0] {
+        for config in configs() {
+            let config = RouteConfig { tail_share: Some(share), top_k: 6, ..config };
+            // From one expert that holds all to six that hold the same.
+            let logits: Vec<Vec<f32>> =
+                (0..6).map(|t| (0..8).map(|e| -(e as f32) * 0.37 * t as f32).collect()).collect();
+            parity(ROUNDINGS, |a| route(a, config, &logits[1..], None));
+        }
+    }
+}
