@@ -9,7 +9,7 @@ use crate::EngineError;
 use crate::config::{Config, MixerKind};
 use crate::model::Model;
 use crate::session::{Session, SessionOptions};
-use crate::tokenizer::{Tokenizer, TokenizerData, TokenizerError};
+use crate::tokenizer::{Tokenizer, TokenizerData};
 use crate::weights::{Binder, Leftovers};
 
 /// A model on a device, ready to serve any number of sessions. Cloning copies a handle.
@@ -21,7 +21,7 @@ pub(crate) struct Loaded {
     pub model: Model,
     pub device: Arc<dyn Device>,
     pub precision: Precision,
-    tokenizer: Result<Tokenizer, TokenizerError>,
+    tokenizer: Result<Tokenizer, EngineError>,
     info: ModelInfo,
 }
 
@@ -75,7 +75,7 @@ impl Engine {
         let mut binder = Binder::new(&gguf, device.as_ref());
         let model = Model::bind(&mut binder, config)?;
         let leftovers = binder.finish(&model.config)?;
-        let tokenizer = Tokenizer::new(&TokenizerData::from_gguf(gguf.metadata())?);
+        let tokenizer = tokenizer(&gguf);
         if let Ok(tokenizer) = &tokenizer {
             check_vocabulary(tokenizer, model.vocabulary())?;
         }
@@ -90,7 +90,7 @@ impl Engine {
 
     /// The model's tokenizer, or why the file's cannot be used.
     pub fn tokenizer(&self) -> Result<&Tokenizer, EngineError> {
-        self.0.tokenizer.as_ref().map_err(|error| error.clone().into())
+        self.0.tokenizer.as_ref().map_err(Clone::clone)
     }
 
     /// The device that the model is on.
@@ -116,6 +116,10 @@ fn precision(device: &dyn Device, options: &EngineOptions) -> Result<Precision, 
             Err(EngineError::Option { option: "precision", what: format!("{} has {}, not {wanted}", info.id, names()) })
         }
     }
+}
+
+fn tokenizer(gguf: &Gguf) -> Result<Tokenizer, EngineError> {
+    Ok(Tokenizer::new(&TokenizerData::from_gguf(gguf.metadata())?)?)
 }
 
 /// Every id of the tokenizer must have an embedding.

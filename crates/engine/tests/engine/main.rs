@@ -1,0 +1,11 @@
+//! The engine against other engines, against itself, and against broken files.
+
+mod chunks;
+mod edit;
+mod fixture;
+mod keys;
+mod npy;
+mod oracle;
+mod parts;
+mod session;
+mod tensors;
