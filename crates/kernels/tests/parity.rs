@@ -17,6 +17,8 @@ mod copy;
 mod delta_net;
 #[path = "parity/errors.rs"]
 mod errors;
+#[path = "parity/fixtures.rs"]
+mod fixtures;
 #[path = "parity/mix.rs"]
 mod mix;
 #[path = "parity/norm.rs"]
