@@ -144,7 +144,8 @@ impl Model {
         Ok(())
     }
 
-    /// Logits of the tokens `from..to` of the chunk that went forward last, row after row, given to `row` in pieces.
+    /// Logits of the tokens `from..to` of the chunk that went forward last, given to `take` in pieces, f32
+    /// `[n, 1, vocabulary]`.
     pub fn logits(
         &self,
         pass: &Pass,

@@ -69,25 +69,32 @@ impl DeltaNet {
         c: &DeltaNetConfig,
         layer: usize,
     ) -> Result<Self> {
-        let name = |part| format!("blk.{layer}.{part}");
+        let name = |part| format!("blk.{layer}.{part}.weight");
         let hidden = config.hidden;
-        let (beta, alpha) = match traits.fused_beta_alpha {
-            true => fused_beta_alpha(binder, c, hidden, &name("ssm_ba.weight"))?,
+        let (qkv, z) = match binder.has(&name("ssm_in")) {
+            true => fused_qkvz(binder, c, hidden, &name("ssm_in"))?,
             false => (
-                binder.weight(&name("ssm_beta.weight"), c.value_heads, hidden)?,
-                binder.weight(&name("ssm_alpha.weight"), c.value_heads, hidden)?,
+                binder.weight(&name("attn_qkv"), c.channels(), hidden)?,
+                binder.weight(&name("attn_gate"), c.value_width(), hidden)?,
+            ),
+        };
+        let (beta, alpha) = match traits.fused_beta_alpha {
+            true => fused_beta_alpha(binder, c, hidden, &name("ssm_ba"))?,
+            false => (
+                binder.weight(&name("ssm_beta"), c.value_heads, hidden)?,
+                binder.weight(&name("ssm_alpha"), c.value_heads, hidden)?,
             ),
         };
         Ok(Self {
-            qkv: binder.weight(&name("attn_qkv.weight"), c.channels(), hidden)?,
-            z: binder.weight(&name("attn_gate.weight"), c.value_width(), hidden)?,
+            qkv,
+            z,
             alpha,
             beta,
-            conv: binder.taps(&name("ssm_conv1d.weight"), c.channels(), c.taps)?,
-            a: binder.vector(&name("ssm_a"), c.value_heads)?,
-            dt_bias: binder.vector(&name("ssm_dt.bias"), c.value_heads)?,
-            norm: binder.vector(&name("ssm_norm.weight"), c.value_dim)?,
-            out: binder.weight(&name("ssm_out.weight"), hidden, c.value_width())?,
+            conv: binder.taps(&name("ssm_conv1d"), c.channels(), c.taps)?,
+            a: binder.vector(&format!("blk.{layer}.ssm_a"), c.value_heads)?,
+            dt_bias: binder.vector(&format!("blk.{layer}.ssm_dt.bias"), c.value_heads)?,
+            norm: binder.vector(&name("ssm_norm"), c.value_dim)?,
+            out: binder.weight(&name("ssm_out"), hidden, c.value_width())?,
             norm_eps: config.eps,
             config: c.clone(),
             heads: traits.heads,
@@ -143,18 +150,34 @@ impl DeltaNet {
     }
 }
 
+/// Queries, keys and values, and the gate, out of one tensor that holds, for each key head, the rows of its query and its
+/// key and then those of its value heads and of their gates.
+fn fused_qkvz(binder: &mut Binder, c: &DeltaNetConfig, hidden: usize, name: &str) -> Result<(Weight, Weight)> {
+    let values = c.value_width() / c.key_heads;
+    let order = by_part(c.key_heads, &[c.key_dim, c.key_dim, values, values]);
+    let all = binder.reordered(name, &order, hidden)?;
+    Ok((all.rows(0..c.channels()), all.rows(c.channels()..order.len())))
+}
+
 /// Beta and alpha out of one tensor that holds, for each key head, beta's rows of its value heads and then alpha's.
 fn fused_beta_alpha(binder: &mut Binder, c: &DeltaNetConfig, hidden: usize, name: &str) -> Result<(Weight, Weight)> {
     let per_key_head = c.value_heads / c.key_heads;
-    let rows_from = |first: usize| {
-        (0..c.key_heads).flat_map(move |head| {
-            let start = 2 * head * per_key_head + first;
-            start..start + per_key_head
-        })
-    };
-    let order: Vec<usize> = rows_from(0).chain(rows_from(per_key_head)).collect();
+    let order = by_part(c.key_heads, &[per_key_head, per_key_head]);
     let both = binder.reordered(name, &order, hidden)?;
-    Ok((both.rows(0..c.value_heads), both.rows(c.value_heads..2 * c.value_heads)))
+    Ok((both.rows(0..c.value_heads), both.rows(c.value_heads..order.len())))
+}
+
+/// The order that puts the rows of `heads` heads, each made of `parts` of these lengths, part by part: the first part of
+/// every head, then the second, and so on.
+fn by_part(heads: usize, parts: &[usize]) -> Vec<usize> {
+    let of_head: usize = parts.iter().sum();
+    let mut order = Vec::with_capacity(heads * of_head);
+    let mut first = 0;
+    for part in parts {
+        order.extend((0..heads).flat_map(|head| head * of_head + first..head * of_head + first + part));
+        first += part;
+    }
+    order
 }
 
 impl DeltaNetState {

@@ -34,6 +34,7 @@ impl Chunk<'_> {
 /// A chunk, the device that it runs on, and who is looking.
 pub(crate) struct Pass<'a> {
     pub device: &'a dyn Device,
+    /// Of the large products.
     pub precision: Precision,
     pub chunk: Chunk<'a>,
     pub probe: &'a mut dyn Probe,

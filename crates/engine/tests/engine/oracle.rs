@@ -1,9 +1,11 @@
 //! Logits against llama.cpp's, computed in f32 from the same quantised weights (see fixtures/models/README.md).
 
+use std::sync::Arc;
+
 use argon_engine::compare::Comparison;
-use argon_engine::{CacheTypes, Engine, Logits, SessionOptions};
-use argon_kernels::DType;
+use argon_engine::{CacheTypes, Engine, EngineOptions, Logits, SessionOptions};
 use argon_kernels::reference::ReferenceDevice;
+use argon_kernels::{DType, Device};
 
 use crate::fixture::{self, CONTEXT, EXACT, MODELS, load_on, prompts};
 use crate::npy;
@@ -66,6 +68,28 @@ fn the_reference_device_agrees_with_llama_cpp() {
 fn a_cache_in_f16_stays_near() {
     for model in MODELS {
         check(&fixture::engine(model), model, CacheTypes { k: DType::F16, v: DType::F16 }, F16_CACHE);
+    }
+}
+
+/// Coarser operands move single tokens by a logit where they flip an expert, so medians over the tokens are what counts.
+fn largest_median_kl(model: &str) -> f64 {
+    if matches!(model, "qwen3next" | "qwen35moe") { 2e-2 } else { 5e-3 }
+}
+
+#[test]
+fn every_precision_of_the_cpu_stays_near() {
+    let [_, _, p2] = prompts();
+    for model in MODELS {
+        let exact = fixture::all_logits(&fixture::engine(model), 64, &p2);
+        for precision in fixture::cpu().info().precisions {
+            let options = EngineOptions { precision: Some(precision) };
+            let engine = Engine::load(fixture::gguf(model), Arc::new(fixture::cpu()), options).unwrap();
+            assert_eq!(engine.info().precision, precision);
+            let found = fixture::all_logits(&engine, 64, &p2);
+            let comparison = Comparison::new(&exact.values, &found.values, exact.width);
+            let case = format!("{model} in {}", precision.name());
+            assert!(comparison.median_kl < largest_median_kl(model), "{case}: {comparison:?}");
+        }
     }
 }
 

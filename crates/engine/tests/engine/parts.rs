@@ -63,6 +63,30 @@ fn queries_keys_and_values_may_be_one_tensor() {
 }
 
 #[test]
+fn delta_nets_projections_may_be_one_tensor_in_the_order_of_old_files() {
+    const KEY_HEADS: usize = 4;
+    // Rows of a key head's query, its key, its values and their gates.
+    const PARTS: [usize; 4] = [32, 32, 64, 64];
+    let old = edited("qwen3next", |model| {
+        for layer in 0..3 {
+            let [qkv, z] = ["attn_qkv", "attn_gate"].map(|part| model.take(&format!("blk.{layer}.{part}.weight")));
+            let row = z.bytes.len() / z.shape[1];
+            let rows = [qkv.bytes, z.bytes].concat();
+            let mut bytes = Vec::new();
+            for head in 0..KEY_HEADS {
+                let mut first = 0;
+                for part in PARTS {
+                    bytes.extend(&rows[(first + head * part) * row..][..part * row]);
+                    first += KEY_HEADS * part;
+                }
+            }
+            model.add(&format!("blk.{layer}.ssm_in.weight"), &[256, KEY_HEADS * 192], z.format, bytes);
+        }
+    });
+    assert_eq!(answer(old), unchanged("qwen3next"));
+}
+
+#[test]
 fn a_vector_may_be_a_row_or_a_column_and_of_any_float_format() {
     let reshaped = edited("qwen4exp_s", |model| {
         model.tensor("blk.0.hc_attn_norm.weight").shape = vec![128, 4];

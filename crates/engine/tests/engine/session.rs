@@ -140,3 +140,16 @@ fn the_context_may_be_filled_by_one_token_at_a_time() {
     assert!(argon_engine::compare::max_abs(&last, expected.last()) < 1e-4);
     assert_eq!(session.len(), session.context());
 }
+
+#[test]
+fn a_context_smaller_than_a_block_of_keys_works() {
+    let engine = engine("qwen4exp_s");
+    let tokens = [5, 6, 7, 8, 9];
+    let expected = all_logits(&engine, 5, &tokens);
+    for context in 1..=5 {
+        let mut small = engine.session(SessionOptions { context, chunk: 2, cache: EXACT }).unwrap();
+        let found = prefill(&mut small, &tokens[..context], Logits::All);
+        // f32 sums in another order.
+        assert!(argon_engine::compare::max_abs(&expected.values[..found.values.len()], &found.values) < 1e-4);
+    }
+}
