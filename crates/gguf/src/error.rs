@@ -54,13 +54,15 @@ pub enum Error {
         /// What is cut off.
         item: String,
     },
-    /// More keys or tensors than the rest of the file could hold.
-    #[error("the header announces {count} {item}, more than the file has room for")]
+    /// More keys or tensors than the rest of the file could hold, or than any model has.
+    #[error("the header announces {count} {item}; at most {max} are possible here")]
     Count {
         /// "keys" or "tensors".
         item: &'static str,
         /// The number announced.
         count: u64,
+        /// The most that are accepted.
+        max: u64,
     },
     /// A key or tensor name that is empty, too long or not UTF-8.
     #[error("the name of {item} {fault}")]

@@ -27,14 +27,18 @@ struct Entry {
     value: Range<usize>,
 }
 
+/// Far more keys than any model has: what a file can make the reader allocate stays small beside the file.
+const MAX_ENTRIES: u64 = 1 << 16;
+
 /// A key takes its length, a byte, a type and a byte at least.
 const MIN_ENTRY: u64 = 8 + 1 + 4 + 1;
 
 impl Metadata {
     /// Reads `count` entries from `cursor`, a position in `bytes`.
     pub(crate) fn read(bytes: &Bytes, cursor: &mut Cursor<'_>, count: u64) -> Result<Metadata, Error> {
-        if count.checked_mul(MIN_ENTRY).is_none_or(|least| least > cursor.left()) {
-            return Err(Error::Count { item: "keys", count });
+        let max = MAX_ENTRIES.min(cursor.left() / MIN_ENTRY);
+        if count > max {
+            return Err(Error::Count { item: "keys", count, max });
         }
         let mut metadata = Metadata { bytes: bytes.clone(), entries: Vec::new(), index: HashMap::new() };
         for i in 0..count {

@@ -13,6 +13,9 @@ pub(crate) const DEFAULT_ALIGNMENT: u64 = 32;
 /// A huge page. Nothing needs more, and a larger one would only move the data away.
 const MAX_ALIGNMENT: u64 = 2 << 20;
 
+/// Far more tensors than any model has, even with a tensor per expert.
+const MAX_TENSORS: u64 = 1 << 20;
+
 /// One file, read and checked.
 pub(crate) struct Part {
     pub(crate) bytes: Bytes,
@@ -91,8 +94,9 @@ pub(crate) fn check_alignment(alignment: u64) -> Result<u64, Error> {
 }
 
 fn read_tensors(cursor: &mut Cursor<'_>, count: u64) -> Result<Vec<Announced>, Error> {
-    if count.checked_mul(Announced::MIN_SIZE).is_none_or(|least| least > cursor.left()) {
-        return Err(Error::Count { item: "tensors", count });
+    let max = MAX_TENSORS.min(cursor.left() / Announced::MIN_SIZE);
+    if count > max {
+        return Err(Error::Count { item: "tensors", count, max });
     }
     (0..count).map(|number| Announced::read(cursor, number)).collect()
 }

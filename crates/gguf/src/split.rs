@@ -3,6 +3,7 @@
 use crate::Metadata;
 use crate::error::Error;
 use crate::part::Part;
+use std::io;
 use std::path::{Path, PathBuf};
 
 pub(crate) const NUMBER_KEY: &str = "split.no";
@@ -43,7 +44,8 @@ impl<'a> PartName<'a> {
         let (rest, count) = path.file_name()?.to_str()?.strip_suffix(".gguf")?.rsplit_once("-of-")?;
         let (stem, number) = rest.rsplit_once('-')?;
         let digits = |text: &str| if text.len() == 5 { text.parse::<u64>().ok() } else { None };
-        Some(PartName { stem, number: digits(number)?, count: digits(count)? })
+        let (number, count) = (digits(number)?, digits(count)?);
+        (1..=count).contains(&number).then_some(PartName { stem, number, count })
     }
 }
 
@@ -85,10 +87,7 @@ impl Split {
         let mut expected = 0;
         for number in 1..=self.count {
             let path = part_path(&self.stem, number, self.count);
-            if !path.exists() {
-                return Err(Error::MissingPart { number, count: self.count }.in_file(path));
-            }
-            let part = Part::open(&path, parts.len())?;
+            let part = self.open_part(number, &path)?;
             let first = parts.first().map_or(&part, |(_, first)| first);
             let record = self.check(number, &part, first).map_err(|error| error.in_file(&path))?;
             found += part.tensors.len() as u64;
@@ -99,6 +98,15 @@ impl Split {
             return Err(Error::TensorTotal { found, expected }.in_file(part_path(&self.stem, 1, self.count)));
         }
         Ok(parts)
+    }
+
+    fn open_part(&self, number: u64, path: &Path) -> Result<Part, Error> {
+        match Part::open(path, number as usize - 1) {
+            Err(Error::File { error, .. }) if matches!(*error, Error::Io { kind: io::ErrorKind::NotFound, .. }) => {
+                Err(Error::MissingPart { number, count: self.count }.in_file(path))
+            }
+            result => result,
+        }
     }
 
     /// Checks that `part` is the one its name says, and of the same model as `first`: every key that both have, and

@@ -8,7 +8,7 @@ use crate::{Format, name, split, tensor};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 pub use value::ToMetadata;
@@ -287,7 +287,7 @@ fn encode_header(entries: &[Entry], tensors: &[Planned<'_>], alignment: u64) -> 
 
 fn write_padding(out: &mut dyn Write, written: u64, alignment: u64) -> io::Result<()> {
     let padding = written.next_multiple_of(alignment) - written;
-    io::copy(&mut io::Read::take(io::repeat(0), padding), &mut &mut *out).map(drop)
+    io::copy(&mut io::repeat(0).take(padding), out).map(drop)
 }
 
 fn write_filled(out: &mut dyn Write, tensor: &str, bytes: u64, fill: Fill<'_>) -> Result<(), Error> {
