@@ -150,6 +150,8 @@ getters! {
     str, require_str: &str, "a string, borrowed from the file";
     u32_array, require_u32_array: Vec<u32>, "an array of integers";
     i32_array, require_i32_array: Vec<i32>, "an array of integers";
+    u64_array, require_u64_array: Vec<u64>, "an array of integers";
+    usize_array, require_usize_array: Vec<usize>, "an array of integers";
     f32_array, require_f32_array: Vec<f32>, "an array of numbers";
     bool_array, require_bool_array: Vec<bool>, "an array of bools";
     str_array, require_str_array: Vec<&str>, "an array of strings, borrowed from the file";

@@ -3,6 +3,7 @@
 mod common;
 
 use argon_gguf::{Error, Fault, Format, Gguf, ValueType};
+use common::exercise::exercise;
 use common::raw::{Raw, RawTensor, good_file, good_raw, raw_array, raw_string};
 
 fn refusal(bytes: Vec<u8>) -> Error {
@@ -338,34 +339,16 @@ fn cut_off_anywhere() {
     assert_eq!(refusal(file[..last_tensor_ends - 1].to_vec()), out_of_file("experts", last_tensor_ends - 1));
 }
 
-/// A model that was accepted can be looked at from all sides.
-fn use_all(model: &Gguf) {
-    for key in model.metadata().keys() {
-        let _ = model.metadata().get(key).map(|value| value.map(common::raw::text));
-    }
-    for tensor in model.tensors() {
-        let data = model.data(tensor);
-        assert_eq!(data.len(), tensor.bytes);
-        let mut row = vec![0.0; tensor.cols()];
-        argon_gguf::decode_row(tensor.format, &data[..tensor.row_bytes()], &mut row);
-    }
-}
-
 #[test]
 fn every_byte_changed() {
     let file = good_file();
-    let mut accepted = 0;
     for position in 0..file.len() {
         for change in [0x01, 0x80, 0xFF, file[position]] {
             let mut changed = file.clone();
             changed[position] ^= change;
-            if let Ok(model) = Gguf::from_bytes(changed) {
-                use_all(&model);
-                accepted += 1;
-            }
+            exercise(&changed);
         }
     }
-    assert!(accepted > 320 * 3, "changes to tensor data are no errors");
 }
 
 #[test]
@@ -376,9 +359,7 @@ fn every_word_changed() {
         for word in words {
             let mut changed = file.clone();
             changed[position..position + 8].copy_from_slice(&word.to_le_bytes());
-            if let Ok(model) = Gguf::from_bytes(changed) {
-                use_all(&model);
-            }
+            exercise(&changed);
         }
     }
 }

@@ -71,6 +71,7 @@ fn arrays() {
     let model = model(
         Writer::new()
             .metadata("u8", [1u8, 2])
+            .metadata("u64", [u64::MAX, 1])
             .metadata("i64", vec![-1i64, 7])
             .metadata("f32", [0.5f32, -2.0])
             .metadata("bool", [true, false])
@@ -81,6 +82,8 @@ fn arrays() {
     );
     let keys = model.metadata();
     assert_eq!(keys.u32_array("u8"), Ok(Some(vec![1, 2])));
+    assert_eq!(keys.u64_array("u64"), Ok(Some(vec![u64::MAX, 1])));
+    assert_eq!(keys.usize_array("u8"), Ok(Some(vec![1, 2])));
     assert_eq!(keys.i32_array("i64"), Ok(Some(vec![-1, 7])));
     assert_eq!(
         keys.u32_array("i64"),

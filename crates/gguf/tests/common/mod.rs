@@ -1,6 +1,7 @@
 //! What several test files need.
 #![allow(dead_code)] // each test file uses its share
 
+pub mod exercise;
 pub mod raw;
 
 use std::fs;
