@@ -182,9 +182,9 @@ pub(crate) struct NgramConfig {
     pub taps: usize,
     /// The token that ends a text, across which no n-gram reaches.
     pub eos: u32,
-    /// Factor of each token of an n-gram, the current one first: [longest].
+    /// Factor of each token of an n-gram, the current one first: `[longest]`.
     pub multipliers: Vec<u64>,
-    /// First row and number of rows of each head's part of the table: [heads].
+    /// First row and number of rows of each head's part of the table: `[heads]`.
     pub parts: Vec<(u64, u64)>,
 }
 

@@ -109,7 +109,7 @@ fn bind_table(binder: &mut Binder, config: &Config, ngrams: &NgramConfig) -> Res
     binder.weight(TABLE, rows, ngrams.dim)
 }
 
-/// The table rows of each token's n-grams, [T, heads].
+/// The table rows of each token's n-grams, `[T, heads]`.
 ///
 /// Token 0 is the current one, token j the j-th before it; `hash = xor of token[j] * multiplier[j]`, in 64 bits, for the
 /// first n of them. What lies before the last EOS that precedes the token, or before the text, reads as EOS; the token's
