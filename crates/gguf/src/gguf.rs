@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::part::Part;
-use crate::split::{self, Split};
+use crate::split::{Record, Split};
 use crate::tensor::TensorInfo;
 use crate::{Bytes, Metadata};
 use std::collections::HashMap;
@@ -49,11 +49,22 @@ impl Gguf {
     /// [`Error::File`] with the file and what is wrong with it.
     pub fn open(path: impl AsRef<Path>) -> Result<Gguf, Error> {
         let path = path.as_ref();
-        let entry = Part::open(path, 0)?;
+        let entry = Part::open(path)?;
         match Split::detect(path, &entry.metadata).map_err(|error| error.in_file(path))? {
-            None => Gguf::from_parts(vec![(Some(path.to_owned()), entry)]).map_err(|error| error.in_file(path)),
-            Some(split) => Gguf::from_parts(split.open()?).map_err(|error| error.in_file(path)),
+            None => Gguf::new(Some(path.to_owned()), entry),
+            Some(split) => Gguf::open_split(&split),
         }
+    }
+
+    fn open_split(split: &Split) -> Result<Gguf, Error> {
+        let (path, first) = split.open_part(1, None)?;
+        let mut model = Gguf::new(Some(path), first)?;
+        for number in 2..=split.count() {
+            let (path, part) = split.open_part(number, Some(&model.metadata))?;
+            model.add(Some(path), part)?;
+        }
+        split.check_total(model.tensors.len(), &model.metadata)?;
+        Ok(model)
     }
 
     /// Reads a model in memory: `&'static [u8]` (embedded, not copied), `Arc<[u8]>` or `Vec<u8>`.
@@ -61,30 +72,34 @@ impl Gguf {
     /// # Errors
     /// Whatever is wrong with it. A part of a split model is refused, for want of the others.
     pub fn from_bytes(bytes: impl Into<Bytes>) -> Result<Gguf, Error> {
-        let part = Part::read(bytes.into(), 0)?;
-        if let Some(record) = split::Record::read(&part.metadata)? {
+        let part = Part::read(bytes.into())?;
+        if let Some(record) = Record::read(&part.metadata)? {
             return Err(Error::PartName { number: record.number, count: record.count });
         }
-        Gguf::from_parts(vec![(None, part)])
+        Gguf::new(None, part)
     }
 
-    fn from_parts(parts: Vec<(Option<PathBuf>, Part)>) -> Result<Gguf, Error> {
-        let mut metadata = None;
-        let mut tensors = Vec::new();
-        let mut index = HashMap::new();
-        let mut files = Vec::with_capacity(parts.len());
-        for (path, part) in parts {
-            for tensor in part.tensors {
-                if index.insert(tensor.name.clone(), tensors.len()).is_some() {
-                    return Err(Error::DuplicateTensor { tensor: tensor.name });
-                }
-                tensors.push(tensor);
+    fn new(path: Option<PathBuf>, part: Part) -> Result<Gguf, Error> {
+        let metadata = part.metadata.clone();
+        let mut model = Gguf { metadata, tensors: Vec::new(), index: HashMap::new(), parts: Vec::new() };
+        model.add(path, part)?;
+        Ok(model)
+    }
+
+    fn add(&mut self, path: Option<PathBuf>, part: Part) -> Result<(), Error> {
+        for mut tensor in part.tensors {
+            tensor.part = self.parts.len();
+            if self.index.insert(tensor.name.clone(), self.tensors.len()).is_some() {
+                let error = Error::DuplicateTensor { tensor: tensor.name };
+                return Err(match path {
+                    Some(path) => error.in_file(path),
+                    None => error,
+                });
             }
-            metadata.get_or_insert(part.metadata);
-            files.push(PartFile { path, bytes: part.bytes });
+            self.tensors.push(tensor);
         }
-        let metadata = metadata.ok_or(Error::Empty)?;
-        Ok(Gguf { metadata, tensors, index, parts: files })
+        self.parts.push(PartFile { path, bytes: part.bytes });
+        Ok(())
     }
 
     /// The keys and values; of a split model, those of the first part.

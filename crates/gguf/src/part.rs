@@ -24,12 +24,20 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Maps and reads the file at `path`. Its tensors are marked as those of part `number`.
-    pub(crate) fn open(path: &Path, number: usize) -> Result<Part, Error> {
-        file::map(path).and_then(|bytes| Part::read(bytes, number)).map_err(|error| error.in_file(path))
+    /// Maps and reads the file at `path`.
+    ///
+    /// # Errors
+    /// [`Error::File`] with what is wrong with it.
+    pub(crate) fn open(path: &Path) -> Result<Part, Error> {
+        file::map(path).and_then(Part::read).map_err(|error| error.in_file(path))
     }
 
-    pub(crate) fn read(bytes: Bytes, number: usize) -> Result<Part, Error> {
+    /// Reads a file that is in memory or mapped. Its tensors are marked as those of part 0.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn read(bytes: Bytes) -> Result<Part, Error> {
+        identify(&bytes)?;
         let mut cursor = Cursor::new(&bytes);
         let counts = read_header(&mut cursor)?;
         let metadata = Metadata::read(&bytes, &mut cursor, counts.keys)?;
@@ -41,7 +49,7 @@ impl Part {
         let tensors = announced
             .into_iter()
             .zip(offsets)
-            .map(|(tensor, offset)| locate(tensor, offset, &bytes, number))
+            .map(|(tensor, offset)| locate(tensor, offset, &bytes))
             .collect::<Result<_, _>>()?;
         Ok(Part { bytes, metadata, tensors })
     }
@@ -52,29 +60,33 @@ struct Counts {
     tensors: u64,
 }
 
+/// Whether this is a GGUF file at all, going by its first bytes.
+fn identify(bytes: &[u8]) -> Result<(), Error> {
+    let start = &bytes[..bytes.len().min(MAGIC.len())];
+    match start {
+        _ if start == MAGIC => Ok(()),
+        [] => Err(Error::Empty),
+        _ if bytes.starts_with(b"version https://git-lfs") => Err(Error::LfsPointer),
+        _ if MAGIC.starts_with(start) => Err(truncated_header()),
+        _ => Err(Error::NotGguf { found: start.to_vec() }),
+    }
+}
+
 fn read_header(cursor: &mut Cursor<'_>) -> Result<Counts, Error> {
-    let truncated = || Error::Truncated { item: "the header".to_owned() };
-    let start = cursor.clone().take(cursor.left()).unwrap_or_default();
-    if start.is_empty() {
-        return Err(Error::Empty);
-    }
-    if start.starts_with(b"version https://git-lfs") {
-        return Err(Error::LfsPointer);
-    }
-    if !start.starts_with(MAGIC) {
-        let found = start[..start.len().min(MAGIC.len())].to_vec();
-        return Err(if MAGIC.starts_with(&found) { truncated() } else { Error::NotGguf { found } });
-    }
-    cursor.array::<4>().ok_or_else(truncated)?;
-    let version = cursor.u32().ok_or_else(truncated)?;
+    cursor.array::<{ MAGIC.len() }>().ok_or_else(truncated_header)?;
+    let version = cursor.u32().ok_or_else(truncated_header)?;
     match version {
         2 | 3 => {}
         _ if (1..=0xff).contains(&version.swap_bytes()) => return Err(Error::BigEndian),
         _ => return Err(Error::Version { version }),
     }
-    let tensors = cursor.u64().ok_or_else(truncated)?;
-    let keys = cursor.u64().ok_or_else(truncated)?;
+    let tensors = cursor.u64().ok_or_else(truncated_header)?;
+    let keys = cursor.u64().ok_or_else(truncated_header)?;
     Ok(Counts { keys, tensors })
+}
+
+fn truncated_header() -> Error {
+    Error::Truncated { item: "the header".to_owned() }
 }
 
 fn alignment(metadata: &Metadata) -> Result<u64, Error> {
@@ -101,12 +113,12 @@ fn read_tensors(cursor: &mut Cursor<'_>, count: u64) -> Result<Vec<Announced>, E
     (0..count).map(|number| Announced::read(cursor, number)).collect()
 }
 
-fn locate(tensor: Announced, offset: u64, file: &Bytes, part: usize) -> Result<TensorInfo, Error> {
+fn locate(tensor: Announced, offset: u64, file: &Bytes) -> Result<TensorInfo, Error> {
     let Announced { name, shape, format, bytes, .. } = tensor;
     let start = usize::try_from(offset).ok();
     let range = start.and_then(|start| Some(start..start.checked_add(bytes)?));
     match range.and_then(|range| file.slice(range)) {
-        Some(data) => Ok(TensorInfo { name, shape, format, part, offset, bytes, data }),
+        Some(data) => Ok(TensorInfo { name, shape, format, part: 0, offset, bytes, data }),
         None => Err(Error::OutOfFile { tensor: name, len: file.len() as u64 }),
     }
 }

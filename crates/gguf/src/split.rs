@@ -16,8 +16,6 @@ pub(crate) struct Record {
     /// Which part, counted from 1 (the file counts from 0).
     pub(crate) number: u64,
     pub(crate) count: u64,
-    /// Tensors in all parts together.
-    tensors: u64,
 }
 
 impl Record {
@@ -28,7 +26,7 @@ impl Record {
             return Ok(None);
         }
         let number = u64::from(metadata.require_u32(NUMBER_KEY)?) + 1;
-        Ok(Some(Record { number, count, tensors: metadata.require_u64(TENSORS_KEY)? }))
+        Ok(Some(Record { number, count }))
     }
 }
 
@@ -43,8 +41,11 @@ impl<'a> PartName<'a> {
     fn parse(path: &'a Path) -> Option<PartName<'a>> {
         let (rest, count) = path.file_name()?.to_str()?.strip_suffix(".gguf")?.rsplit_once("-of-")?;
         let (stem, number) = rest.rsplit_once('-')?;
-        let digits = |text: &str| if text.len() == 5 { text.parse::<u64>().ok() } else { None };
-        let (number, count) = (digits(number)?, digits(count)?);
+        let five_digits = |text: &str| {
+            let all = text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+            text.parse::<u64>().ok().filter(|_| all)
+        };
+        let (number, count) = (five_digits(number)?, five_digits(count)?);
         (1..=count).contains(&number).then_some(PartName { stem, number, count })
     }
 }
@@ -76,44 +77,45 @@ impl Split {
         }
     }
 
-    /// Opens all parts and checks that they belong together.
+    /// Number of parts.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Opens part `number`, counted from 1, and checks that it is that part, of the model of `first`.
     ///
     /// # Errors
-    /// [`Error::File`] with what is wrong with a part, [`Error::MissingPart`], [`Error::NotAPart`],
-    /// [`Error::ForeignPart`] or [`Error::TensorTotal`] in it.
-    pub(crate) fn open(&self) -> Result<Vec<(Option<PathBuf>, Part)>, Error> {
-        let mut parts: Vec<(Option<PathBuf>, Part)> = Vec::new();
-        let mut found = 0;
-        let mut expected = 0;
-        for number in 1..=self.count {
-            let path = part_path(&self.stem, number, self.count);
-            let part = self.open_part(number, &path)?;
-            let first = parts.first().map_or(&part, |(_, first)| first);
-            let record = self.check(number, &part, first).map_err(|error| error.in_file(&path))?;
-            found += part.tensors.len() as u64;
-            expected = record.tensors;
-            parts.push((Some(path), part));
-        }
-        if found != expected {
-            return Err(Error::TensorTotal { found, expected }.in_file(part_path(&self.stem, 1, self.count)));
-        }
-        Ok(parts)
-    }
-
-    fn open_part(&self, number: u64, path: &Path) -> Result<Part, Error> {
-        match Part::open(path, number as usize - 1) {
-            Err(Error::File { error, .. }) if matches!(*error, Error::Io { kind: io::ErrorKind::NotFound, .. }) => {
-                Err(Error::MissingPart { number, count: self.count }.in_file(path))
+    /// [`Error::File`] with what is wrong with the part: [`Error::MissingPart`], [`Error::NotAPart`] or
+    /// [`Error::ForeignPart`] if not the file itself.
+    pub(crate) fn open_part(&self, number: u64, first: Option<&Metadata>) -> Result<(PathBuf, Part), Error> {
+        let path = part_path(&self.stem, number, self.count);
+        let part = Part::open(&path).map_err(|error| match error {
+            Error::File { error, .. } if matches!(*error, Error::Io { kind: io::ErrorKind::NotFound, .. }) => {
+                Error::MissingPart { number, count: self.count }.in_file(&path)
             }
-            result => result,
-        }
+            other => other,
+        })?;
+        self.check(number, &part.metadata, first.unwrap_or(&part.metadata)).map_err(|error| error.in_file(&path))?;
+        Ok((path, part))
     }
 
-    /// Checks that `part` is the one its name says, and of the same model as `first`: every key that both have, and
-    /// that is not the part's own number, has the same value in both.
-    fn check(&self, number: u64, part: &Part, first: &Part) -> Result<Record, Error> {
+    /// Checks that all parts together hold as many tensors as the first one says.
+    ///
+    /// # Errors
+    /// [`Error::TensorTotal`].
+    pub(crate) fn check_total(&self, found: usize, first: &Metadata) -> Result<(), Error> {
+        let (found, expected) = (found as u64, first.require_u64(TENSORS_KEY)?);
+        if found == expected {
+            return Ok(());
+        }
+        Err(Error::TensorTotal { found, expected }.in_file(part_path(&self.stem, 1, self.count)))
+    }
+
+    /// Checks that `part` is what its name says, and of the same model as `first`: every key that both have, and that is
+    /// not the part's own number, has the same value in both.
+    fn check(&self, number: u64, part: &Metadata, first: &Metadata) -> Result<(), Error> {
         let count = self.count;
-        let record = Record::read(&part.metadata)?.ok_or(Error::NotAPart { number, count })?;
+        let record = Record::read(part)?.ok_or(Error::NotAPart { number, count })?;
         let foreign = |key: &str, found: String, expected: String| {
             Err(Error::ForeignPart { number, key: key.to_owned(), found, expected })
         };
@@ -123,11 +125,10 @@ impl Split {
         if record.number != number {
             return foreign(NUMBER_KEY, (record.number - 1).to_string(), (number - 1).to_string());
         }
-        let differs = |key: &&str| *key != NUMBER_KEY && part.metadata.contradicts(&first.metadata, key);
-        if let Some(key) = part.metadata.keys().find(differs) {
-            let shown = |metadata: &Metadata| metadata.get(key).map(|v| v.map(|v| v.to_string()).unwrap_or_default());
-            return foreign(key, shown(&part.metadata)?, shown(&first.metadata)?);
+        if let Some(key) = part.keys().find(|key| *key != NUMBER_KEY && part.contradicts(first, key)) {
+            let shown = |keys: &Metadata| keys.get(key).map(|v| v.map(|v| v.to_string()).unwrap_or_default());
+            return foreign(key, shown(part)?, shown(first)?);
         }
-        Ok(record)
+        Ok(())
     }
 }

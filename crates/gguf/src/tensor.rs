@@ -15,9 +15,10 @@ pub struct TensorInfo {
     pub shape: Vec<usize>,
     /// How its weights are stored.
     pub format: Format,
-    /// The file that holds it: an index into [`Gguf::parts`](crate::Gguf::parts).
+    /// The file that holds it: an index into [`Gguf::parts`](crate::Gguf::parts), 0 for a model in one file.
     pub part: usize,
-    /// Where its bytes begin, counted from the start of that file.
+    /// Where its bytes begin, counted from the start of that file: a multiple of the file's alignment (32 by default, 1
+    /// at least).
     pub offset: u64,
     /// Length of its bytes: rows times [`TensorInfo::row_bytes`].
     pub bytes: usize,

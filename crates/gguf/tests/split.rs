@@ -2,8 +2,8 @@
 
 mod common;
 
-use argon_gguf::{Error, Format, Gguf, Writer};
-use common::raw::good_writer;
+use argon_gguf::{Error, Format, Gguf, ValueType, Writer};
+use common::raw::{good_raw, good_writer};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -129,7 +129,20 @@ fn a_part_with_the_same_tensors_is_refused() {
         .tensor("embed", &[1], Format::F32, vec![0; 4]);
     let again = parts_of(again, "model");
     fs::copy(&again.paths[1], &parts.paths[1]).unwrap();
-    assert_eq!(refusal(&parts.paths[0]).1, Error::DuplicateTensor { tensor: "norm".into() });
+    let expected = (parts.paths[1].clone(), Error::DuplicateTensor { tensor: "norm".into() });
+    assert_eq!(refusal(&parts.paths[0]), expected);
+}
+
+#[test]
+fn a_part_without_its_tensors_is_refused() {
+    let parts = three_parts();
+    let mut raw = good_raw();
+    (raw.keys, raw.tensors, raw.data) = (Vec::new(), Vec::new(), Vec::new());
+    raw.push_key("split.no", ValueType::U16, vec![2, 0]);
+    raw.push_key("split.count", ValueType::U16, vec![3, 0]);
+    raw.push_key("split.tensors.count", ValueType::I32, vec![3, 0, 0, 0]);
+    fs::write(&parts.paths[2], raw.bytes()).unwrap();
+    assert_eq!(refusal(&parts.paths[2]), (parts.paths[0].clone(), Error::TensorTotal { found: 2, expected: 3 }));
 }
 
 #[test]
@@ -152,7 +165,13 @@ fn names_and_numbers_must_agree() {
         to
     };
     let not_named = |number| Error::PartName { number, count: 3 };
-    for name in ["renamed.gguf", "model-2-of-3.gguf", "model-00004-of-00003.gguf", "model-00000-of-00003.gguf"] {
+    for name in [
+        "renamed.gguf",
+        "model-2-of-3.gguf",
+        "model-00004-of-00003.gguf",
+        "model-00000-of-00003.gguf",
+        "model-+0002-of-00003.gguf",
+    ] {
         let path = rename(&parts.paths[1], name);
         assert_eq!(refusal(&path), (path, not_named(2)));
     }

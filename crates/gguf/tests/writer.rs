@@ -183,3 +183,11 @@ fn metadata_of_another_file_can_be_copied() {
     copied.write(&mut file).unwrap();
     assert_eq!(file, good_file());
 }
+
+#[test]
+fn models_and_their_bytes_can_be_shared_between_threads() {
+    fn shareable<T: Send + Sync + Clone + 'static>() {}
+    shareable::<Gguf>();
+    shareable::<argon_gguf::Bytes>();
+    shareable::<argon_gguf::TensorInfo>();
+}
