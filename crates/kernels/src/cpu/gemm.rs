@@ -5,67 +5,72 @@
 //!
 //! ```text
 //! for each unit = (segment, block of rows, run of panels)          threads take units in order, from a counter
-//!     pack the block's input rows into tiles of a few rows         [tile][k][row]
 //!     for each panel of the run
-//!         unpack its weight rows                                   [k][LANES]
-//!         for each tile: multiply, apply the epilogue, store       accumulators stay in registers
+//!         for each stretch of its columns                          few enough to stay in the L1 cache
+//!             unpack its weight rows                               [k][lane]
+//!             for each tile of the block's rows                    few enough that the sums stay in registers
+//!                 add their products to the block's sums
+//!         apply the epilogue, store
 //! ```
 //!
-//! A weight row is decoded once for all rows of the block, however few or many they are, and padding rows of a plan are
-//! never looked at.
+//! A weight is unpacked once for all rows of the block, however few or many they are, and padding rows of a plan are never
+//! looked at.
 //!
 //! Invariant: an output element is computed by one thread, by operations whose order depends on K alone: its bits are the
 //! same for any number of threads, any block, and any neighbours.
 
 mod epilogue;
 mod f32;
+mod integer;
+mod quantise;
 mod rows;
 mod tune;
+mod unpack;
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::CpuDevice;
-use super::isa::{Isa, LANES};
+use super::isa::{Floats, Isa, LANES};
 use super::memory::{View, ViewMut, WeightRows};
 use crate::device::DeviceError;
 use crate::op::{Epilogue, Gemm, Precision};
 use crate::tensor::Weight;
 use epilogue::Finish;
+use quantise::{Quantised, Words};
 use rows::Segment;
 pub(super) use tune::tile_rows;
+use unpack::Coding;
 
 /// The modes that this device has, its default first.
-pub(super) const PRECISIONS: &[Precision] = &[Precision::F32];
-
-/// One row of a tile's products with a panel.
-type Lanes = [f32; LANES];
-
-/// A way to represent the operands of a product.
-trait Scheme: Sync {
-    /// Input rows, packed in tiles.
-    type Rows: Default;
-    /// Unpacked weight rows, [`LANES`] of them side by side.
-    type Panel: Default;
-
-    /// Packs input rows `rows` in tiles of these heights.
-    fn pack(&self, isa: Isa, rows: &[usize], heights: &[usize], packed: &mut Self::Rows);
-
-    /// Unpacks up to [`LANES`] encoded rows of `part`; the missing ones are zero.
-    fn unpack(&self, isa: Isa, part: &Weight, rows: &[&[u8]], panel: &mut Self::Panel);
-
-    /// The products of tile `tile` of the packed rows with a panel; `out` is as long as the tile is high.
-    fn multiply(&self, isa: Isa, packed: &Self::Rows, tile: usize, panel: &Self::Panel, out: &mut [Lanes]);
-}
+pub(super) const PRECISIONS: &[Precision] = &[Precision::Int8, Precision::F16, Precision::F32];
 
 /// Runs one product to its end.
 pub(super) fn gemm(device: &CpuDevice, o: &Gemm) -> Result<(), DeviceError> {
-    match o.precision {
-        Precision::F32 => run(device, o, &f32::F32 { x: View::of(device, &o.x)? }),
-        other => {
-            Err(DeviceError::Unsupported { device: device.id().into(), what: format!("{} products", other.name()) })
-        }
+    if !PRECISIONS.contains(&o.precision) {
+        let what = format!("products in {}", o.precision.name());
+        return Err(DeviceError::Unsupported { device: device.id().into(), what });
     }
+    let segments = rows::segments(device, o)?;
+    let job = Job::new(device, o, &segments)?;
+    let shape = tune::Shape {
+        panels: job.width.div_ceil(LANES),
+        row_bytes: job.parts.iter().map(|part| part.inputs.row_bytes()).max().unwrap_or(0),
+        segments: segments.len(),
+        largest: segments.iter().map(|s| s.rows()).max().unwrap_or(0),
+        threads: rayon::current_num_threads(),
+    };
+    let config = tune::config(&shape, job.isa);
+    let units: Vec<Unit> = segments.iter().flat_map(|segment| cut(segment, &shape, &config)).collect();
+    let next = AtomicUsize::new(0);
+    rayon::broadcast(|_| {
+        let mut scratch = Scratch::default();
+        while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
+            job.unit(unit, &config, &mut scratch);
+        }
+    });
+    Ok(())
 }
 
 /// The part of a product that one thread takes at a time.
@@ -77,29 +82,7 @@ struct Unit<'a> {
     panels: Range<usize>,
 }
 
-fn run<S: Scheme>(device: &CpuDevice, o: &Gemm, scheme: &S) -> Result<(), DeviceError> {
-    let segments = rows::segments(device, o)?;
-    let job = Job::new(device, o, scheme)?;
-    let shape = tune::Shape {
-        panels: job.width.div_ceil(LANES),
-        k: o.w.cols,
-        segments: segments.len(),
-        largest: segments.iter().map(|s| s.rows()).max().unwrap_or(0),
-        threads: rayon::current_num_threads(),
-    };
-    let config = tune::config(&shape, job.isa);
-    let units: Vec<Unit> = segments.iter().flat_map(|segment| cut(segment, &shape, &config)).collect();
-    let next = AtomicUsize::new(0);
-    rayon::broadcast(|_| {
-        let mut scratch = Scratch::<S>::default();
-        while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
-            job.unit(unit, config.tile_rows, &mut scratch);
-        }
-    });
-    Ok(())
-}
-
-/// The units of a segment, in the order of its weight rows.
+/// The units of a segment.
 fn cut<'a>(segment: &'a Segment, shape: &tune::Shape, config: &tune::Config) -> impl Iterator<Item = Unit<'a>> {
     let (rows, panels) = (segment.rows(), shape.panels);
     let (block, run) = (config.block_rows, config.unit_panels);
@@ -113,24 +96,16 @@ fn cut<'a>(segment: &'a Segment, shape: &tune::Shape, config: &tune::Config) -> 
 }
 
 /// What one thread works with.
-struct Scratch<S: Scheme> {
-    packed: S::Rows,
-    /// One for each part of the product.
-    panels: Vec<S::Panel>,
-    heights: Vec<usize>,
-    /// One tile of products for each part.
-    products: Vec<Vec<Lanes>>,
-}
-
-impl<S: Scheme> Default for Scratch<S> {
-    fn default() -> Self {
-        Self { packed: S::Rows::default(), panels: vec![], heights: vec![], products: vec![] }
-    }
+#[derive(Default)]
+struct Scratch {
+    floats: Vec<Floats>,
+    codes: unpack::Panel,
+    /// Products of the block's rows with the panel, for each part.
+    sums: Vec<Vec<Floats>>,
 }
 
 /// One product, its operands located.
-struct Job<'a, S> {
-    scheme: &'a S,
+struct Job<'a> {
     isa: Isa,
     /// The weight rows whose products meet in one output element: one, two with SwiGLU, S with a mean over S streams.
     parts: Vec<Part<'a>>,
@@ -147,70 +122,123 @@ struct Part<'a> {
     first: usize,
     /// Added to the product, one for each weight row.
     bias: Option<&'a [f32]>,
+    inputs: Inputs<'a>,
 }
 
-impl<'a, S: Scheme> Job<'a, S> {
-    fn new(device: &CpuDevice, o: &'a Gemm, scheme: &'a S) -> Result<Self, DeviceError> {
-        let bias = o.bias.as_ref().map(|bias| View::of(device, bias)).transpose()?.map(|bias| bias.all());
-        let part = |weight: &'a Weight, first| {
-            // Only `w` has the bias, not SwiGLU's second factor.
-            let bias = bias.filter(|_| std::ptr::eq(weight, &o.w));
-            Ok(Part { weight, bytes: WeightRows::of(device, weight)?, first, bias })
-        };
-        let width = o.out.cols;
-        let parts = match &o.epilogue {
-            Epilogue::SwiGlu { up } => vec![part(&o.w, 0)?, part(up, 0)?],
-            Epilogue::GateMean { normed } => {
-                (0..normed.groups).map(|s| part(&o.w, s * width)).collect::<Result<_, DeviceError>>()?
+/// The input rows, in the form that suits a weight's format and the precision.
+#[derive(Clone)]
+enum Inputs<'a> {
+    /// As they are, for plain floats and for f32.
+    Floats(View<'a, f32>),
+    /// 8-bit integers.
+    Int8(Coding, Arc<Quantised>),
+    /// 16-bit integers in two planes.
+    Int16(Coding, Arc<Quantised>),
+}
+
+impl<'a> Inputs<'a> {
+    fn new(x: View<'a, f32>, o: &Gemm, weight: &Weight, isa: Isa, used: impl Fn(usize) -> bool + Sync) -> Self {
+        match (o.precision, unpack::coding(weight.format)) {
+            (Precision::Int8, Some(coding)) => {
+                Inputs::Int8(coding, Arc::new(Quantised::new::<1>(isa, x, coding, used)))
             }
-            Epilogue::Store | Epilogue::Accumulate | Epilogue::Silu { .. } => vec![part(&o.w, 0)?],
-        };
-        let finish = Finish::new(device, &o.epilogue)?;
-        Ok(Self { scheme, isa: device.isa, parts, width, finish, out: ViewMut::of(device, &o.out)? })
+            (Precision::F16, Some(coding)) => {
+                Inputs::Int16(coding, Arc::new(Quantised::new::<2>(isa, x, coding, used)))
+            }
+            _ => Inputs::Floats(x),
+        }
     }
 
-    fn unit(&self, unit: &Unit, tile_rows: usize, scratch: &mut Scratch<S>) {
-        let Scratch { packed, panels, heights, products } = scratch;
-        panels.resize_with(self.parts.len(), S::Panel::default);
-        products.resize_with(self.parts.len(), Vec::new);
-        tune::tile_heights(unit.rows.len(), tile_rows, heights);
-        self.scheme.pack(self.isa, &unit.segment.inputs[unit.rows.clone()], heights, packed);
+    fn row_bytes(&self) -> usize {
+        match self {
+            Inputs::Floats(x) => x.cols() * size_of::<f32>(),
+            Inputs::Int8(_, x) | Inputs::Int16(_, x) => x.row_bytes(),
+        }
+    }
+}
+
+impl<'a> Job<'a> {
+    fn new(device: &CpuDevice, o: &'a Gemm, segments: &[Segment]) -> Result<Self, DeviceError> {
+        let (isa, width) = (device.isa, o.out.cols);
+        let x = View::of(device, &o.x)?;
+        let used = rows::used(o, segments);
+        let bias = o.bias.as_ref().map(|bias| View::of(device, bias)).transpose()?.map(|bias| bias.all());
+        let inputs = Inputs::new(x, o, &o.w, isa, &used);
+        let part = |weight: &'a Weight, first, bias, inputs| {
+            Ok(Part { weight, bytes: WeightRows::of(device, weight)?, first, bias, inputs })
+        };
+        let parts = match &o.epilogue {
+            Epilogue::SwiGlu { up } => {
+                let same = unpack::coding(up.format) == unpack::coding(o.w.format);
+                let up_inputs = if same { inputs.clone() } else { Inputs::new(x, o, up, isa, &used) };
+                vec![part(&o.w, 0, bias, inputs)?, part(up, 0, None, up_inputs)?]
+            }
+            Epilogue::GateMean { normed } => {
+                let streams = (0..normed.groups).map(|s| part(&o.w, s * width, bias, inputs.clone()));
+                streams.collect::<Result<_, DeviceError>>()?
+            }
+            Epilogue::Store | Epilogue::Accumulate | Epilogue::Silu { .. } => vec![part(&o.w, 0, bias, inputs)?],
+        };
+        Ok(Self { isa, parts, width, finish: Finish::new(device, &o.epilogue)?, out: ViewMut::of(device, &o.out)? })
+    }
+
+    fn unit(&self, unit: &Unit, config: &tune::Config, scratch: &mut Scratch) {
+        let rows = &unit.segment.inputs[unit.rows.clone()];
+        scratch.sums.resize_with(self.parts.len(), Vec::new);
         for panel in unit.panels.clone() {
             let cols = panel * LANES..self.width.min((panel + 1) * LANES);
-            for (part, panel) in self.parts.iter().zip(panels.iter_mut()) {
-                self.unpack(part, unit.segment.expert, cols.clone(), panel);
+            for (p, part) in self.parts.iter().enumerate() {
+                self.products(part, unit.segment.expert, rows, cols.clone(), config, p, scratch);
             }
-            let mut row = unit.rows.start;
-            for (tile, &height) in heights.iter().enumerate() {
-                for (products, panel) in products.iter_mut().zip(panels.iter()) {
-                    products.resize(height, [0.0; LANES]);
-                    self.scheme.multiply(self.isa, packed, tile, panel, products);
-                }
-                self.store(unit.segment, row, cols.clone(), products);
-                row += height;
+            for (i, &input) in rows.iter().enumerate() {
+                // SAFETY: units differ in their rows or in their panels, and one thread computes a unit.
+                let out = unsafe { self.out.part(unit.segment.first + unit.rows.start + i, cols.clone()) };
+                self.finish.store(self.isa, &scratch.sums, i, input, cols.clone(), out);
             }
         }
     }
 
-    /// Stores the products of a tile of rows, one tile for each part, the first of them row `row` of the segment.
-    fn store(&self, segment: &Segment, row: usize, cols: Range<usize>, products: &mut [Vec<Lanes>]) {
-        for (part, products) in self.parts.iter().zip(products.iter_mut()) {
-            if let Some(bias) = part.bias {
-                epilogue::add(&bias[part.first + cols.start..part.first + cols.end], products);
-            }
-        }
-        for i in 0..products[0].len() {
-            // SAFETY: units differ in their rows or in their panels, and one thread computes a unit.
-            let out = unsafe { self.out.part(segment.first + row + i, cols.clone()) };
-            self.finish.store(self.isa, products, i, segment.inputs[row + i], cols.clone(), out);
-        }
-    }
-
-    fn unpack(&self, part: &Part, expert: usize, cols: Range<usize>, panel: &mut S::Panel) {
-        let mut rows: [&[u8]; LANES] = [&[]; LANES];
-        for (row, col) in rows.iter_mut().zip(cols.clone()) {
+    /// The products of input rows with the weight rows of output columns `cols`, into the sums of part number `p`.
+    fn products(
+        &self,
+        part: &Part,
+        expert: usize,
+        rows: &[usize],
+        cols: Range<usize>,
+        config: &tune::Config,
+        p: usize,
+        scratch: &mut Scratch,
+    ) {
+        let Scratch { floats, codes, sums } = scratch;
+        let sums = &mut sums[p];
+        sums.clear();
+        sums.resize(rows.len(), Floats::default());
+        let mut weights: [&[u8]; LANES] = [&[]; LANES];
+        for (row, col) in weights.iter_mut().zip(cols.clone()) {
             *row = part.bytes.row(expert, part.first + col);
         }
-        self.scheme.unpack(self.isa, part.weight, &rows[..cols.len()], panel);
+        let (weights, k, isa) = (&weights[..cols.len()], part.weight.cols, self.isa);
+        for first in (0..k).step_by(config.depth) {
+            let depth = first..k.min(first + config.depth);
+            match &part.inputs {
+                Inputs::Floats(_) => f32::unpack(part.weight.format, weights, depth, floats),
+                Inputs::Int8(..) | Inputs::Int16(..) => unpack::unpack(isa, part.weight.format, weights, depth, codes),
+            }
+            for tile in tune::tiles(rows.len(), config.tile_rows) {
+                let (rows, sums) = (&rows[tile.clone()], &mut sums[tile]);
+                match &part.inputs {
+                    Inputs::Floats(x) => f32::multiply(isa, *x, rows, first, floats, sums),
+                    Inputs::Int8(coding, x) => {
+                        integer::multiply::<1, { Words::<1>::LEN }>(isa, *coding, x, rows, first, codes, sums);
+                    }
+                    Inputs::Int16(coding, x) => {
+                        integer::multiply::<2, { Words::<2>::LEN }>(isa, *coding, x, rows, first, codes, sums);
+                    }
+                }
+            }
+        }
+        if let Some(bias) = part.bias {
+            epilogue::add(&bias[part.first + cols.start..part.first + cols.end], sums);
+        }
     }
 }

@@ -15,6 +15,22 @@ pub(super) use x86::{Avx2, Avx512};
 /// Lanes of a vector of 32-bit numbers, on every instruction set.
 pub(super) const LANES: usize = 16;
 
+/// Sixteen floats, aligned to a cache line.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[repr(C, align(64))]
+pub(super) struct Floats(pub [f32; LANES]);
+
+/// Four bytes for each of sixteen lanes, aligned to a cache line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C, align(64))]
+pub(super) struct Codes(pub [u8; 4 * LANES]);
+
+impl Default for Codes {
+    fn default() -> Self {
+        Self([0; 4 * LANES])
+    }
+}
+
 /// An instruction set that this processor has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Isa(Set);
@@ -96,13 +112,48 @@ pub(super) trait Kernel {
 pub(super) trait Simd: Copy {
     /// Sixteen floats.
     type F32: Copy;
+    /// Sixteen integers.
+    type I32: Copy;
+    /// Four codes for each lane, in the form that [`Simd::dot`] takes.
+    type Bytes: Copy;
+
+    /// Whether [`Simd::wide_codes`] takes 128 off the codes.
+    const WIDE_SIGNED: bool;
 
     /// The same value in all lanes.
     fn splat(self, value: f32) -> Self::F32;
     /// Lanes from memory.
-    fn load(self, from: &[f32; LANES]) -> Self::F32;
+    fn load(self, from: &Floats) -> Self::F32;
     /// Lanes to memory.
-    fn store(self, value: Self::F32, to: &mut [f32; LANES]);
+    fn store(self, value: Self::F32, to: &mut Floats);
+    /// `a * b`.
+    fn mul(self, a: Self::F32, b: Self::F32) -> Self::F32;
     /// `a * b + c`, rounded once where the processor can.
     fn mul_add(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32;
+
+    /// The same value in all lanes.
+    fn splat_i32(self, value: i32) -> Self::I32;
+    /// The nearest floats.
+    fn to_f32(self, value: Self::I32) -> Self::F32;
+    /// `256 high + low`.
+    fn join(self, high: Self::I32, low: Self::I32) -> Self::I32;
+
+    /// Codes up to 127 from memory.
+    fn codes(self, from: &Codes) -> Self::Bytes;
+    /// Codes up to 255 from memory, less 128 if [`Simd::WIDE_SIGNED`].
+    fn wide_codes(self, from: &Codes) -> Self::Bytes;
+    /// `sum + the products of a lane's four codes with the four bytes of x`, which are signed and not -128. Exact.
+    fn dot(self, sum: Self::I32, codes: Self::Bytes, x: i32) -> Self::I32;
+    /// As [`Simd::dot`], for codes from [`Simd::wide_codes`].
+    fn wide_dot(self, sum: Self::I32, codes: Self::Bytes, x: i32) -> Self::I32;
+
+    /// Turns sixteen rows of codes into columns of four: `to[c]` holds bytes `4c..4c+4` of each row.
+    /// `to` is at most a quarter as long as a row.
+    fn interleave<const N: usize>(self, rows: &[[u8; N]; LANES], to: &mut [Codes]) {
+        for (c, to) in to.iter_mut().enumerate() {
+            for (row, to) in rows.iter().zip(to.0.as_chunks_mut::<4>().0) {
+                to.copy_from_slice(&row[4 * c..4 * c + 4]);
+            }
+        }
+    }
 }

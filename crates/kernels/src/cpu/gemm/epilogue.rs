@@ -2,18 +2,17 @@
 
 use std::ops::Range;
 
-use super::Lanes;
 use crate::cpu::CpuDevice;
-use crate::cpu::isa::{Isa, Kernel, LANES, Simd};
+use crate::cpu::isa::{Floats, Isa, Kernel, LANES, Simd};
 use crate::cpu::math::{sigmoid, silu};
 use crate::cpu::memory::View;
 use crate::device::DeviceError;
 use crate::op::Epilogue;
 
 /// Adds a bias to each row of a tile of products.
-pub(super) fn add(bias: &[f32], products: &mut [Lanes]) {
+pub(super) fn add(bias: &[f32], products: &mut [Floats]) {
     for row in products {
-        row.iter_mut().zip(bias).for_each(|(p, bias)| *p += bias);
+        row.0.iter_mut().zip(bias).for_each(|(p, bias)| *p += bias);
     }
 }
 
@@ -35,14 +34,14 @@ impl<'a> Finish<'a> {
 
     /// Stores row `i` of the products, a tile for each part, in the columns `cols` of an output row. `input` is the number
     /// of the input row.
-    pub fn store(&self, isa: Isa, parts: &[Vec<Lanes>], i: usize, input: usize, cols: Range<usize>, out: &mut [f32]) {
-        let p = &parts[0][i];
+    pub fn store(&self, isa: Isa, parts: &[Vec<Floats>], i: usize, input: usize, cols: Range<usize>, out: &mut [f32]) {
+        let p = &parts[0][i].0;
         match (self.epilogue, self.normed) {
             (Epilogue::Store, _) => out.copy_from_slice(&p[..out.len()]),
             (Epilogue::Accumulate, _) => out.iter_mut().zip(p).for_each(|(out, p)| *out += p),
             (Epilogue::Silu { scale }, _) => isa.run(Each { a: p, b: p, out, f: |p, _, _| silu(p * scale) }),
             (Epilogue::SwiGlu { .. }, _) => {
-                isa.run(Each { a: p, b: &parts[1][i], out, f: |gate, up, _| silu(gate) * up });
+                isa.run(Each { a: p, b: &parts[1][i].0, out, f: |gate, up, _| silu(gate) * up });
             }
             (Epilogue::GateMean { .. }, None) => {}
             (Epilogue::GateMean { .. }, Some(normed)) => {
@@ -52,7 +51,7 @@ impl<'a> Finish<'a> {
                     let mut stream = [0.0; LANES];
                     stream[..out.len()].copy_from_slice(&normed.at(input, s)[cols.clone()]);
                     isa.run(Each {
-                        a: &part[i],
+                        a: &part[i].0,
                         b: &stream,
                         out,
                         f: |p, stream, sum| sum + sigmoid(p) * stream * share,
@@ -65,8 +64,8 @@ impl<'a> Finish<'a> {
 
 /// `out = f(a, b, out)`, lane by lane, for as many lanes as `out` has.
 struct Each<'a, F> {
-    a: &'a Lanes,
-    b: &'a Lanes,
+    a: &'a [f32; LANES],
+    b: &'a [f32; LANES],
     out: &'a mut [f32],
     f: F,
 }

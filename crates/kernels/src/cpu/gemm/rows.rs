@@ -49,6 +49,18 @@ pub(super) fn segments(device: &CpuDevice, o: &Gemm) -> Result<Vec<Segment>, Dev
     Ok(segments)
 }
 
+/// Which input rows the segments of a product use: all of a dense product's and of the tokens, those of a plan that are not
+/// padding.
+pub(super) fn used(o: &Gemm, segments: &[Segment]) -> impl Fn(usize) -> bool + Sync + use<> {
+    let mut used = vec![!matches!(o.rows, RowMap::Segments(_)); o.x.rows];
+    if let RowMap::Segments(_) = o.rows {
+        for &row in segments.iter().flat_map(|segment| &segment.inputs) {
+            used[row] = true;
+        }
+    }
+    move |row| used[row]
+}
+
 fn broken(plan: &PlanBuffers) -> DeviceError {
     DeviceError::Shape { op: "gemm", what: format!("the plan's words are not those of a plan of {:?}", plan.shape) }
 }

@@ -1,5 +1,7 @@
 //! How a product is cut into tiles and units: a pure function of its shape and the instruction set.
 
+use std::ops::Range;
+
 use crate::cpu::isa::Isa;
 
 /// What the cutting depends on.
@@ -7,8 +9,8 @@ use crate::cpu::isa::Isa;
 pub(super) struct Shape {
     /// Panels of [`LANES`] output columns.
     pub panels: usize,
-    /// Input features.
-    pub k: usize,
+    /// Bytes of an input row as the kernels read it.
+    pub row_bytes: usize,
     /// Segments of the product.
     pub segments: usize,
     /// Rows of the largest segment.
@@ -22,13 +24,15 @@ pub(super) struct Shape {
 pub(super) struct Config {
     /// Most rows of a tile: as many sums as the registers hold.
     pub tile_rows: usize,
-    /// Most rows of a block: its packed rows stay in the L2 cache while the panels pass.
+    /// Most rows of a block: they stay in the L2 cache while the panels pass.
     pub block_rows: usize,
-    /// Panels of a unit: few enough that threads finish together, many enough to be worth packing the rows.
+    /// Panels of a unit: few enough that threads finish together.
     pub unit_panels: usize,
+    /// Columns of a panel that are unpacked at once, and then used for all rows of the block: they stay in the L1 cache.
+    pub depth: usize,
 }
 
-/// Bytes of packed rows that a block may have.
+/// Bytes of input rows that a block may have.
 const BLOCK_BYTES: usize = 512 << 10;
 
 /// Units that each thread gets at least, where the product is large enough.
@@ -37,12 +41,12 @@ const UNITS_A_THREAD: usize = 8;
 /// The cutting of a product.
 pub(super) fn config(shape: &Shape, isa: Isa) -> Config {
     let tile_rows = isa.tile_rows();
-    let most = (BLOCK_BYTES / (4 * shape.k.max(1))).clamp(tile_rows, 256);
+    let most = (BLOCK_BYTES / shape.row_bytes.max(1)).clamp(tile_rows, 256);
     let blocks = shape.largest.div_ceil(most).max(1);
     let block_rows = shape.largest.div_ceil(blocks).max(1);
     let runs = (shape.threads * UNITS_A_THREAD).div_ceil((shape.segments * blocks).max(1));
     let unit_panels = shape.panels.div_ceil(runs).max(1);
-    Config { tile_rows, block_rows, unit_panels }
+    Config { tile_rows, block_rows, unit_panels, depth: 512 }
 }
 
 /// Rows of one expert in a tile of the plan. The products here join the tiles of an expert, so that low tiles cost
@@ -52,16 +56,15 @@ pub(in crate::cpu) fn tile_rows(_entries: usize, _experts: usize) -> usize {
 }
 
 /// Cuts `rows` into the fewest tiles of at most `most` rows, of heights that differ by at most one.
-pub(super) fn tile_heights(rows: usize, most: usize, heights: &mut Vec<usize>) {
-    heights.clear();
+pub(super) fn tiles(rows: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     let tiles = rows.div_ceil(most);
-    heights.extend((0..tiles).map(|i| (rows + i) / tiles));
+    (0..tiles).map(move |i| i * rows / tiles..(i + 1) * rows / tiles)
 }
 
-/// Runs `$body` with the constant `$R` equal to the height of a tile.
+/// Runs `$body` with the constant `$R` equal to the height of a tile of rows.
 macro_rules! for_height {
-    ($height:expr, $R:ident => $body:expr) => {
-        match $height {
+    ($rows:expr, $R:ident => $body:expr) => {
+        match $rows.len() {
             0 => {}
             1 => {
                 const $R: usize = 1;
@@ -106,16 +109,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heights_add_up_and_differ_by_at_most_one() {
-        for most in 1..=8 {
-            for rows in 0..=50 {
-                let mut heights = vec![];
-                tile_heights(rows, most, &mut heights);
-                assert_eq!(heights.iter().sum::<usize>(), rows);
-                assert_eq!(heights.len(), rows.div_ceil(most));
-                let (low, high) = (heights.iter().min(), heights.iter().max());
-                assert!(low.is_none_or(|low| *low >= 1 && high.is_some_and(|high| high - low <= 1 && *high <= most)));
-            }
+    fn tiles_follow_each_other_and_their_heights_differ_by_at_most_one() {
+        for (most, rows) in (1..=8).flat_map(|most| (0..=50).map(move |rows| (most, rows))) {
+            let tiles: Vec<_> = tiles(rows, most).collect();
+            assert_eq!(tiles.len(), rows.div_ceil(most));
+            assert_eq!(tiles.iter().flat_map(Clone::clone).collect::<Vec<_>>(), (0..rows).collect::<Vec<_>>());
+            let heights = tiles.iter().map(|tile| tile.len());
+            assert!(heights.clone().all(|h| 1 <= h && h <= most));
+            assert!(heights.clone().max().unwrap_or(0) - heights.min().unwrap_or(0) <= 1);
         }
     }
 }

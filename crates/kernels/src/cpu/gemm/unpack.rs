@@ -1,0 +1,205 @@
+//! Weights as integers: what every integer product starts from.
+//!
+//! Each quantised format is, in every group of 16 or 32 weights, a scale times a small integer, some with a minimum:
+//! `weight = scale * (code - zero) + min`, exactly. This module and its children say so once for each format ([`Coded`]),
+//! and unpack [`LANES`] rows side by side into a [`Panel`]. What a format's bytes mean is defined by
+//! `argon_gguf::quant::decode`; a test holds the two together.
+
+mod iq;
+mod k;
+mod legacy;
+mod other;
+
+use std::ops::Range;
+
+use argon_gguf::Format;
+use argon_gguf::quant::blocks::*;
+use bytemuck::Pod;
+
+use crate::cpu::isa::{Codes, Floats, Isa, Kernel, LANES, Simd};
+
+/// How a format's weights are integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Coding {
+    /// Weights that share a scale: 16 or 32.
+    pub group: usize,
+    /// The code of weight 0 (without a minimum).
+    pub zero: u8,
+    /// Whether groups have a minimum; `zero` is 0 then.
+    pub min: bool,
+}
+
+/// A block of `N` weights as integers.
+trait Coded<const N: usize>: Pod {
+    /// The code of weight 0.
+    const ZERO: u8;
+    /// Weights that share a scale: 16 or 32.
+    const GROUP: usize;
+    /// Whether groups have a minimum.
+    const MIN: bool = false;
+
+    /// The codes of the weights, in order.
+    fn codes(&self, codes: &mut [u8; N]);
+
+    /// Scale of a group.
+    fn scale(&self, group: usize) -> f32;
+
+    /// Minimum of a group.
+    fn min(&self, _group: usize) -> f32 {
+        0.0
+    }
+}
+
+/// `$then` with the block type of a quantised format, `$plain` for a format of plain floats (or no weights).
+macro_rules! with_block {
+    ($format:expr, $B:ident => $then:expr, $plain:expr) => {
+        with_block!(@ $format, $B => $then, $plain; Q8_0 BlockQ8_0, Q4_0 BlockQ4_0, Q4_1 BlockQ4_1, Q5_0 BlockQ5_0,
+            Q5_1 BlockQ5_1, Q2_K BlockQ2_K, Q3_K BlockQ3_K, Q4_K BlockQ4_K, Q5_K BlockQ5_K, Q6_K BlockQ6_K, IQ1_S BlockIQ1_S,
+            IQ1_M BlockIQ1_M, IQ2_XXS BlockIQ2_XXS, IQ2_XS BlockIQ2_XS, IQ2_S BlockIQ2_S, IQ3_XXS BlockIQ3_XXS,
+            IQ3_S BlockIQ3_S, IQ4_NL BlockIQ4_NL, IQ4_XS BlockIQ4_XS, TQ1_0 BlockTQ1_0, TQ2_0 BlockTQ2_0, Q1_0 BlockQ1_0,
+            Q2_0 BlockQ2_0, MXFP4 BlockMXFP4, NVFP4 BlockNVFP4)
+    };
+    (@ $format:expr, $B:ident => $then:expr, $plain:expr; $($variant:ident $block:ident),*) => {
+        match $format {
+            $(Format::$variant => { type $B = $block; $then })*
+            Format::F32 | Format::F16 | Format::BF16 | Format::F64 | Format::I8 | Format::I16 | Format::I32 | Format::I64 => $plain,
+        }
+    };
+}
+
+/// How a format's weights are integers; `None` for plain floats.
+pub(super) fn coding(format: Format) -> Option<Coding> {
+    fn of<B: Coded<N>, const N: usize>() -> Option<Coding> {
+        Some(Coding { group: B::GROUP, zero: B::ZERO, min: B::MIN })
+    }
+    with_block!(format, B => of::<B, _>(), None)
+}
+
+/// [`LANES`] weight rows side by side, some of their columns.
+#[derive(Default)]
+pub(super) struct Panel {
+    /// `[columns / 4][lane][4]`
+    pub codes: Vec<Codes>,
+    /// `[columns / group][lane]`
+    pub scales: Vec<Floats>,
+    /// `[columns / group][lane]`, empty for a format without minima.
+    pub mins: Vec<Floats>,
+}
+
+/// Columns of a panel that is unpacked at once: a multiple of every block, and of the transposition.
+const CHUNK: usize = 256;
+
+/// Unpacks columns `cols` of up to [`LANES`] rows; lanes without a row are zero. The columns begin and end between blocks.
+pub(super) fn unpack(isa: Isa, format: Format, rows: &[&[u8]], cols: Range<usize>, panel: &mut Panel) {
+    fn blocks<B: Coded<N>, const N: usize>(isa: Isa, rows: &[&[u8]], cols: Range<usize>, panel: &mut Panel) {
+        isa.run(Blocks::<B, N> { rows, cols, panel, block: std::marker::PhantomData });
+    }
+    with_block!(format, B => blocks::<B, _>(isa, rows, cols, panel), unreachable!("{format} has no codes"));
+}
+
+/// Unpacks any format: blocks to rows of codes, sixteen rows to a panel.
+struct Blocks<'a, B, const N: usize> {
+    rows: &'a [&'a [u8]],
+    cols: Range<usize>,
+    panel: &'a mut Panel,
+    block: std::marker::PhantomData<B>,
+}
+
+impl<B: Coded<N>, const N: usize> Kernel for Blocks<'_, B, N> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Blocks { rows, cols, panel, .. } = self;
+        let groups = cols.len() / B::GROUP;
+        panel.codes.resize(cols.len() / 4, Codes::default());
+        panel.scales.resize(groups, Floats::default());
+        panel.mins.resize(if B::MIN { groups } else { 0 }, Floats::default());
+        let mut lanes = [[0; CHUNK]; LANES];
+        for (chunk, codes) in panel.codes.chunks_mut(CHUNK / 4).enumerate() {
+            let first = cols.start / N + chunk * (CHUNK / N);
+            let blocks = codes.len() * 4 / N;
+            let group = chunk * (CHUNK / B::GROUP);
+            for (lane, row) in rows.iter().enumerate() {
+                let row = &bytemuck::cast_slice::<u8, B>(row)[first..first + blocks];
+                for (i, (block, codes)) in row.iter().zip(lanes[lane].as_chunks_mut::<N>().0).enumerate() {
+                    block.codes(codes);
+                    for g in 0..N / B::GROUP {
+                        panel.scales[group + i * (N / B::GROUP) + g].0[lane] = block.scale(g);
+                        if B::MIN {
+                            panel.mins[group + i * (N / B::GROUP) + g].0[lane] = block.min(g);
+                        }
+                    }
+                }
+            }
+            simd.interleave(&lanes, codes);
+        }
+        // Lanes without a row keep whatever codes they have: their scales and minima are zero.
+        for lanes in panel.scales.iter_mut().chain(&mut panel.mins) {
+            lanes.0[rows.len()..].fill(0.0);
+        }
+    }
+}
+
+/// The low nibbles of some bytes, then the high ones.
+#[inline(always)]
+fn nibbles<const N: usize>(bytes: &[u8; N], out: &mut [u8]) {
+    let (low, high) = out.split_at_mut(N);
+    for i in 0..N {
+        low[i] = bytes[i] & 15;
+        high[i] = bytes[i] >> 4;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use argon_gguf::decode_row;
+
+    use super::*;
+
+    /// Bytes of every kind, with half-precision numbers that are neither infinite nor NaN wherever they may be.
+    fn bytes(len: usize) -> Vec<u8> {
+        let mut state = 0x2545_f491_4f6c_dd1du64;
+        let mut next = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8 & 0xbf
+        };
+        (0..len).map(|_| next()).collect()
+    }
+
+    /// Every code of every lane, less its zero, times its scale, and its minimum, is the weight that the definition decodes.
+    #[test]
+    fn panels_are_the_decoded_weights() {
+        for isa in Isa::available() {
+            for (format, coding) in Format::ALL.iter().filter_map(|&format| Some((format, coding(format)?))) {
+                for (lanes, cols) in [(LANES, 768), (LANES, format.block_len()), (5, 256 + format.block_len())] {
+                    let row_bytes = format.row_bytes(cols).unwrap();
+                    let bytes = bytes(row_bytes * lanes);
+                    let rows: Vec<&[u8]> = bytes.chunks_exact(row_bytes).collect();
+                    let first = if cols > 512 { 256 } else { 0 };
+                    let mut panel = Panel::default();
+                    unpack(isa, format, &rows, first..cols, &mut panel);
+                    let mut want = vec![0.0; cols];
+                    for lane in 0..LANES {
+                        if let Some(row) = rows.get(lane) {
+                            decode_row(format, row, &mut want);
+                        } else {
+                            want.fill(0.0);
+                        }
+                        for (k, &want) in want[first..].iter().enumerate() {
+                            let scale = panel.scales[k / coding.group].0[lane];
+                            let min = panel.mins.get(k / coding.group).map_or(0.0, |mins| mins.0[lane]);
+                            let code = f64::from(panel.codes[k / 4].0[4 * lane + k % 4]) - f64::from(coding.zero);
+                            let got = f64::from(scale) * code + f64::from(min);
+                            // The definition rounds the product and the sum to f32.
+                            let bound = (f64::from(scale) * code).abs().max(f64::from(min).abs()) * 2f64.powi(-23);
+                            assert!((got - f64::from(want)).abs() <= bound, "{format} lane {lane} k {k}: {got} {want}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
