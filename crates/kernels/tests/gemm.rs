@@ -6,7 +6,6 @@ use argon_gguf::Format;
 use argon_kernels::Precision;
 use argon_kernels::cpu::Isa;
 use support::product::{Case, End, Map};
-use support::weights::formats;
 
 /// The precisions of the CPU, each with the largest relative L2 error of one product of standard normal inputs with random
 /// weights, and the reason for it.
@@ -22,6 +21,11 @@ const PRECISIONS: &[(Precision, f64)] = &[
 
 /// Two formats with a block of their own kind each: K = 64 for odd shapes, super-blocks.
 const TYPICAL: [Format; 2] = [Format::IQ4_NL, Format::IQ2_XS];
+
+/// The formats that weights come in.
+fn formats() -> impl Iterator<Item = Format> {
+    Format::ALL.iter().copied().filter(|format| format.is_weight())
+}
 
 fn check(case: &Case, bound: f64) {
     let error = case.run().error();

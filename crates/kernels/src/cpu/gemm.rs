@@ -54,20 +54,12 @@ pub(super) fn gemm(device: &CpuDevice, o: &Gemm) -> Result<(), DeviceError> {
     }
     let segments = rows::segments(device, o)?;
     let job = Job::new(device, o, &segments)?;
-    let shape = tune::Shape {
-        panels: job.width.div_ceil(LANES),
-        row_bytes: job.parts.iter().map(|part| part.inputs.row_bytes()).max().unwrap_or(0),
-        segments: segments.len(),
-        largest: segments.iter().map(|s| s.rows()).max().unwrap_or(0),
-        threads: rayon::current_num_threads(),
-    };
-    let config = tune::config(&shape, job.isa);
-    let units: Vec<Unit> = segments.iter().flat_map(|segment| cut(segment, &shape, &config)).collect();
+    let units: Vec<Unit> = segments.iter().flat_map(|segment| job.cut(segment)).collect();
     let next = AtomicUsize::new(0);
     rayon::broadcast(|_| {
         let mut scratch = Scratch::default();
         while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
-            job.unit(unit, &config, &mut scratch);
+            job.unit(unit, &mut scratch);
         }
     });
     Ok(())
@@ -80,19 +72,6 @@ struct Unit<'a> {
     rows: Range<usize>,
     /// Panels of the output.
     panels: Range<usize>,
-}
-
-/// The units of a segment.
-fn cut<'a>(segment: &'a Segment, shape: &tune::Shape, config: &tune::Config) -> impl Iterator<Item = Unit<'a>> {
-    let (rows, panels) = (segment.rows(), shape.panels);
-    let (block, run) = (config.block_rows, config.unit_panels);
-    (0..rows).step_by(block).flat_map(move |row| {
-        (0..panels).step_by(run).map(move |panel| Unit {
-            segment,
-            rows: row..rows.min(row + block),
-            panels: panel..panels.min(panel + run),
-        })
-    })
 }
 
 /// What one thread works with.
@@ -111,6 +90,7 @@ struct Job<'a> {
     parts: Vec<Part<'a>>,
     /// Columns of the output.
     width: usize,
+    config: tune::Config,
     finish: Finish<'a>,
     out: ViewMut<'a, f32>,
 }
@@ -179,16 +159,38 @@ impl<'a> Job<'a> {
             }
             Epilogue::Store | Epilogue::Accumulate | Epilogue::Silu { .. } => vec![part(&o.w, 0, bias, inputs)?],
         };
-        Ok(Self { isa, parts, width, finish: Finish::new(device, &o.epilogue)?, out: ViewMut::of(device, &o.out)? })
+        let shape = tune::Shape {
+            panels: width.div_ceil(LANES),
+            row_bytes: parts.iter().map(|part: &Part| part.inputs.row_bytes()).max().unwrap_or(0),
+            segments: segments.len(),
+            largest: segments.iter().map(|s| s.rows()).max().unwrap_or(0),
+            threads: rayon::current_num_threads(),
+        };
+        let config = tune::config(&shape, isa);
+        let (finish, out) = (Finish::new(device, &o.epilogue)?, ViewMut::of(device, &o.out)?);
+        Ok(Self { isa, parts, width, config, finish, out })
     }
 
-    fn unit(&self, unit: &Unit, config: &tune::Config, scratch: &mut Scratch) {
+    /// The units of a segment.
+    fn cut<'s>(&self, segment: &'s Segment) -> impl Iterator<Item = Unit<'s>> {
+        let (rows, panels) = (segment.rows(), self.width.div_ceil(LANES));
+        let (block, run) = (self.config.block_rows, self.config.unit_panels);
+        (0..rows).step_by(block).flat_map(move |row| {
+            (0..panels).step_by(run).map(move |panel| Unit {
+                segment,
+                rows: row..rows.min(row + block),
+                panels: panel..panels.min(panel + run),
+            })
+        })
+    }
+
+    fn unit(&self, unit: &Unit, scratch: &mut Scratch) {
         let rows = &unit.segment.inputs[unit.rows.clone()];
         scratch.sums.resize_with(self.parts.len(), Vec::new);
         for panel in unit.panels.clone() {
             let cols = panel * LANES..self.width.min((panel + 1) * LANES);
             for (p, part) in self.parts.iter().enumerate() {
-                self.products(part, unit.segment.expert, rows, cols.clone(), config, p, scratch);
+                self.products(part, unit.segment.expert, rows, cols.clone(), p, scratch);
             }
             for (i, &input) in rows.iter().enumerate() {
                 // SAFETY: units differ in their rows or in their panels, and one thread computes a unit.
@@ -205,7 +207,6 @@ impl<'a> Job<'a> {
         expert: usize,
         rows: &[usize],
         cols: Range<usize>,
-        config: &tune::Config,
         p: usize,
         scratch: &mut Scratch,
     ) {
@@ -218,13 +219,13 @@ impl<'a> Job<'a> {
             *row = part.bytes.row(expert, part.first + col);
         }
         let (weights, k, isa) = (&weights[..cols.len()], part.weight.cols, self.isa);
-        for first in (0..k).step_by(config.depth) {
-            let depth = first..k.min(first + config.depth);
+        for first in (0..k).step_by(self.config.depth) {
+            let depth = first..k.min(first + self.config.depth);
             match &part.inputs {
                 Inputs::Floats(_) => f32::unpack(part.weight.format, weights, depth, floats),
                 Inputs::Int8(..) | Inputs::Int16(..) => unpack::unpack(isa, part.weight.format, weights, depth, codes),
             }
-            for tile in tune::tiles(rows.len(), config.tile_rows) {
+            for tile in tune::tiles(rows.len(), self.config.tile_rows) {
                 let (rows, sums) = (&rows[tile.clone()], &mut sums[tile]);
                 match &part.inputs {
                     Inputs::Floats(x) => f32::multiply(isa, *x, rows, first, floats, sums),

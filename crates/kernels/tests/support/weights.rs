@@ -37,11 +37,6 @@ impl Rng {
     }
 }
 
-/// The formats that weights come in.
-pub fn formats() -> impl Iterator<Item = Format> {
-    Format::ALL.iter().copied().filter(|format| format.is_weight())
-}
-
 /// `len` random weights, one or more whole rows; their scales vary from block to block, some are negative or zero.
 pub fn random(format: Format, len: usize, rng: &mut Rng) -> Vec<u8> {
     let mut bytes = vec![0; format.row_bytes(len).expect("whole blocks")];

@@ -84,7 +84,8 @@ fn digits(bytes: &[u8], codes: &mut [u8]) {
     const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
     for (run, power) in codes.chunks_exact_mut(bytes.len()).zip(POWERS) {
         for (code, byte) in run.iter_mut().zip(bytes) {
-            *code = (u16::from(byte.wrapping_mul(power)) * 3 >> 8) as u8;
+            let tripled = u16::from(byte.wrapping_mul(power)) * 3;
+            *code = (tripled >> 8) as u8;
         }
     }
 }
