@@ -1,2 +1,40 @@
-//! The `argon` command.
-fn main() {}
+//! The `argon` command: the only part of the workspace that knows argv, the terminal and JSON.
+//!
+//! Each command has a file of its own. [`args`] is what can be typed, [`settings`] what it means, [`failure`] how a
+//! command ends otherwise than well.
+
+mod args;
+mod failure;
+mod inspect;
+mod logits;
+mod model;
+mod npy;
+mod parity;
+mod progress;
+mod prompt;
+mod run;
+mod settings;
+mod table;
+
+use std::process::ExitCode;
+
+use args::{Cli, Command, ParityCommand};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    match dispatch(args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<(), Failure> {
+    match cli.command.unwrap_or(Command::Run(cli.run)) {
+        Command::Run(args) => run::run(args.try_into()?),
+        Command::Logits(args) => logits::run(args.try_into()?),
+        Command::Inspect(args) => inspect::run(args),
+        Command::Parity(args) => match args.command {
+            ParityCommand::Oracle(args) => parity::oracle::run(&args.dir, &args.device.try_into()?),
+        },
+    }
+}

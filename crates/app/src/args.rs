@@ -1,0 +1,274 @@
+//! The command line as it is typed. What it means is decided in [`settings`](crate::settings).
+//!
+//! Flags are spelled as llama.cpp spells them, so that a command line can be carried over; that includes short flags of
+//! several letters (`-ub`, `-ctk`), which the parser behind this does not know and [`spell_out`] replaces.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Prefills prompts through mixture-of-experts language models in GGUF files.
+///
+/// Without a command, `argon` does what `argon run` does: prefill a prompt, continue it, print the speed of both.
+#[derive(Debug, Parser)]
+#[command(name = "argon", version, args_conflicts_with_subcommands = true, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// The flags of `argon run`, where no command is named.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 the work or a comparison failed; 2 the input cannot be used (a flag, a \
+prompt, a file); 130 stopped by Ctrl-C.";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Prefill a prompt and continue it
+    Run(RunArgs),
+    /// Write the logits of a prompt to a .npy file
+    Logits(LogitsArgs),
+    /// Say what is in a GGUF file, without reading its weights
+    Inspect(InspectArgs),
+    /// Compare with numbers that others computed
+    Parity(ParityArgs),
+}
+
+/// `argon run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// GGUF file (of a split model, any part); without it, the small model inside this binary
+    #[arg(short, long, value_name = "FILE")]
+    pub model: Option<PathBuf>,
+    #[command(flatten)]
+    pub prompt: PromptArgs,
+    /// Tokens to generate; -1: until the end of the text or of the context
+    #[arg(short = 'n', long, visible_alias = "n-predict", value_name = "N", default_value_t = 128)]
+    #[arg(allow_negative_numbers = true)]
+    pub predict: i64,
+    #[command(flatten)]
+    pub session: SessionArgs,
+    /// Context in tokens; 0: what the model was trained for [default: prompt and answer together]
+    #[arg(short, long, value_name = "N")]
+    pub ctx_size: Option<usize>,
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+/// Where a prompt comes from.
+#[derive(Debug, Args)]
+pub struct PromptArgs {
+    /// The prompt, taken as it is [default: standard input if something is piped in, else the model's own example]
+    #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub prompt: Option<String>,
+    /// File with the prompt, "-" for standard input; one newline at its end is dropped
+    #[arg(short, long, value_name = "FILE", conflicts_with = "prompt")]
+    pub file: Option<PathBuf>,
+}
+
+/// How a session keeps what it has read.
+#[derive(Debug, Args)]
+pub struct SessionArgs {
+    /// Tokens that go through the model at once (-ub)
+    #[arg(long, value_name = "N", default_value_t = 2048)]
+    pub ubatch_size: usize,
+    /// Type of the cached keys, f32 or f16 (-ctk)
+    #[arg(long, value_name = "TYPE")]
+    pub cache_type_k: Option<String>,
+    /// Type of the cached values, f32 or f16 (-ctv)
+    #[arg(long, value_name = "TYPE")]
+    pub cache_type_v: Option<String>,
+}
+
+/// How the next token is chosen. What is not given comes from the file, or is the default of llama.cpp.
+#[derive(Debug, Args)]
+pub struct SamplingArgs {
+    /// Temperature; 0 takes the likeliest token
+    #[arg(long, visible_alias = "temperature", value_name = "X", allow_negative_numbers = true)]
+    pub temp: Option<f32>,
+    /// Keep the N likeliest tokens; 0 keeps all
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub top_k: Option<i64>,
+    /// Keep the likeliest tokens that together reach this probability; 1 keeps all
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub top_p: Option<f32>,
+    /// Keep tokens at least X times as likely as the likeliest; 0 keeps all
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub min_p: Option<f32>,
+    /// Seed of the random choices; -1: another one each time
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
+    pub seed: Option<i64>,
+    /// Divide the logits of recent tokens by X; 1 leaves them
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub repeat_penalty: Option<f32>,
+    /// How many tokens count as recent; 0: none, -1: the whole context
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub repeat_last_n: Option<i64>,
+    /// Do not stop at an end-of-text token
+    #[arg(long)]
+    pub ignore_eos: bool,
+}
+
+/// What computes, and how exactly.
+#[derive(Debug, Args)]
+pub struct DeviceArgs {
+    /// auto, cpu, or reference (float64 and slow, to judge the others by)
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    pub device: String,
+    /// Threads of the cpu device [default: as many as the machine offers]
+    #[arg(short, long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Precision mode: f32, f16, bf16 or int8, where the device has it
+    #[arg(long, value_name = "MODE")]
+    pub precision: Option<String>,
+}
+
+/// `argon logits`.
+#[derive(Debug, Args)]
+pub struct LogitsArgs {
+    /// GGUF file (of a split model, any part); without it, the small model inside this binary
+    #[arg(short, long, value_name = "FILE")]
+    pub model: Option<PathBuf>,
+    #[command(flatten)]
+    pub prompt: PromptArgs,
+    /// The prompt as token ids: 1,2,3
+    #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with_all = ["prompt", "file"])]
+    pub tokens: Option<Vec<u32>>,
+    /// JSON file with the prompt as an array of token ids
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "file", "tokens"])]
+    pub tokens_file: Option<PathBuf>,
+    /// Logits after every token, [tokens, vocabulary]; without it, after the last one, [vocabulary]
+    #[arg(long)]
+    pub all: bool,
+    /// The .npy file to write, f32
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    #[command(flatten)]
+    pub session: SessionArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+/// `argon inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// GGUF file (of a split model, any part); without it, the small model inside this binary
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// List every tensor
+    #[arg(long)]
+    pub tensors: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `argon parity`.
+#[derive(Debug, Args)]
+pub struct ParityArgs {
+    /// What to compare.
+    #[command(subcommand)]
+    pub command: ParityCommand,
+}
+
+/// What `argon parity` compares.
+#[derive(Debug, Subcommand)]
+pub enum ParityCommand {
+    /// Compare logits with those of other engines, stored in a directory
+    Oracle(OracleArgs),
+}
+
+/// `argon parity oracle`.
+#[derive(Debug, Args)]
+pub struct OracleArgs {
+    /// Directory with GGUF files, prompts.json and logits/*.npy, or directory of such directories
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+/// Parses the command line of this process; on `--help`, `--version` and mistakes, prints and exits as clap does.
+pub fn parse() -> Cli {
+    Cli::parse_from(spell_out(std::env::args_os()))
+}
+
+/// The short flags of several letters, and the long ones they stand for.
+const LONG_SHORTS: [(&str, &str); 3] =
+    [("-ub", "--ubatch-size"), ("-ctk", "--cache-type-k"), ("-ctv", "--cache-type-v")];
+
+/// Replaces short flags of several letters by the long ones, but not a prompt that looks like one, nor what follows `--`.
+fn spell_out(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut out: Vec<OsString> = Vec::new();
+    let mut args = args.into_iter();
+    while let Some(arg) = args.next() {
+        let long = LONG_SHORTS.iter().find(|(short, _)| arg == *short).map(|(_, long)| OsString::from(long));
+        let ends_flags = arg == "--";
+        let takes_anything = arg == "-p" || arg == "--prompt";
+        out.push(long.unwrap_or(arg));
+        if takes_anything {
+            out.extend(args.next());
+        } else if ends_flags {
+            out.extend(args.by_ref());
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parsed(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(spell_out(line.split(' ').map(OsString::from)))
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn short_flags_of_several_letters_work_as_typed() {
+        let cli = parsed("argon run -ub 64 -ctk f16 -ctv f32 -n -1 -c 0").unwrap();
+        let Some(Command::Run(run)) = cli.command else { panic!("{cli:?}") };
+        assert_eq!(run.session.ubatch_size, 64);
+        assert_eq!(run.session.cache_type_k.as_deref(), Some("f16"));
+        assert_eq!(run.session.cache_type_v.as_deref(), Some("f32"));
+        assert_eq!((run.predict, run.ctx_size), (-1, Some(0)));
+    }
+
+    #[test]
+    fn no_command_means_run() {
+        let cli = parsed("argon -p hello -ub 3").unwrap();
+        assert!(cli.command.is_none());
+        assert_eq!((cli.run.prompt.prompt.as_deref(), cli.run.session.ubatch_size), (Some("hello"), 3));
+    }
+
+    #[test]
+    fn a_prompt_may_look_like_a_flag() {
+        for line in ["argon -p -ub", "argon run --prompt -ub"] {
+            let cli = parsed(line).unwrap();
+            let run = match cli.command {
+                Some(Command::Run(run)) => run,
+                _ => cli.run,
+            };
+            assert_eq!(run.prompt.prompt.as_deref(), Some("-ub"));
+        }
+    }
+
+    #[test]
+    fn only_one_source_of_a_prompt() {
+        assert!(parsed("argon run -p a -f b").is_err());
+        assert!(parsed("argon logits -o x --tokens 1,2 -p a").is_err());
+        assert!(parsed("argon logits -o x --tokens 1,x").is_err());
+        assert!(parsed("argon logits --tokens 1").is_err());
+    }
+}

@@ -1,0 +1,60 @@
+//! `argon logits`: the logits of a prompt as a NumPy file.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use argon_engine::tokenizer::Special;
+use argon_engine::{Engine, Logits, LogitsOut};
+
+use crate::failure::{Failure, OrFail};
+use crate::settings::{self, Tokens};
+use crate::{model, npy};
+
+/// Runs the command.
+///
+/// # Errors
+/// Of the input, or of the work; then there is no output file, or it is incomplete.
+pub fn run(settings: settings::Logits) -> Result<(), Failure> {
+    let path = settings.model.as_deref();
+    let gguf = model::open(path)?;
+    let engine = model::load(&gguf, path, &settings.device)?;
+    let tokens = tokens(settings.prompt, &engine, path)?;
+    let options = settings.session.with_context(tokens.len());
+    let mut session = engine.session(options).map_err(|error| model::failure(error, "a session"))?;
+    let which = if settings.all { Logits::All } else { Logits::Last };
+    let logits = session.prefill(&tokens, which, &mut |_| ControlFlow::Continue(()));
+    let logits = logits.map_err(|error| model::failure(error, &model::name(path)))?;
+    let logits = logits.ok_or_else(|| Failure::work("the model gave no logits"))?;
+    let shape: &[usize] = if settings.all { &[tokens.len(), logits.width] } else { &[logits.width] };
+    write(&settings.output, shape, &logits).or_work(settings.output.display())?;
+    eprintln!("{}: f32 {shape:?}, precision {}", settings.output.display(), engine.info().precision.name());
+    Ok(())
+}
+
+/// The ids of the prompt; at least one. Text is taken literally, as by `argon run`.
+fn tokens(prompt: Tokens, engine: &Engine, path: Option<&Path>) -> Result<Vec<u32>, Failure> {
+    let ids = match prompt {
+        Tokens::Ids(ids) => ids,
+        Tokens::IdFile(file) => read_ids(&file).or_input(file.display())?,
+        Tokens::Text(source) => {
+            let tokenizer = engine.tokenizer().map_err(|error| model::failure(error, &model::name(path)))?;
+            tokenizer.encode_prompt(&source.read(None)?.text, Special::Parse).or_input("the prompt")?
+        }
+    };
+    if ids.is_empty() {
+        return Err(Failure::input("the prompt is empty"));
+    }
+    Ok(ids)
+}
+
+fn read_ids(path: &Path) -> anyhow::Result<Vec<u32>> {
+    Ok(serde_json::from_slice(&fs::read(path)?)?)
+}
+
+fn write(path: &Path, shape: &[usize], logits: &LogitsOut) -> std::io::Result<()> {
+    let mut out = BufWriter::new(File::create(path)?);
+    npy::write_f32(&mut out, shape, &logits.values)?;
+    out.flush()
+}

@@ -1,0 +1,77 @@
+//! From a file name to a loaded model.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use argon_engine::{Engine, EngineError, EngineOptions};
+use argon_gguf::Gguf;
+use argon_kernels::cpu::{CpuDevice, CpuOptions};
+use argon_kernels::reference::ReferenceDevice;
+
+use crate::failure::{Failure, OrFail};
+use crate::settings::{Device, DeviceKind};
+
+/// The model that is always there. What it is: `models/README.md`.
+static EMBEDDED: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../models/argon-tiny.gguf"));
+
+/// A text of the kind that the embedded model was trained on.
+const EMBEDDED_EXAMPLE: &str = include_str!("example.txt");
+
+/// Puts embedded bytes where a device can use them without a copy: at GGUF's usual alignment, as in a mapped file.
+#[repr(C, align(32))]
+struct Aligned<T: ?Sized>(T);
+
+/// What messages call the model in `path`.
+pub fn name(path: Option<&Path>) -> String {
+    path.map_or_else(|| "the embedded model".into(), |path| path.display().to_string())
+}
+
+/// Opens a model file, or the embedded model where there is no path. Reads metadata, no weights.
+///
+/// # Errors
+/// An input failure that names the file and what is wrong with it.
+pub fn open(path: Option<&Path>) -> Result<Gguf, Failure> {
+    match path {
+        Some(path) => Gguf::open(path).map_err(|error| Failure::Input(error.into())),
+        None => Gguf::from_bytes(&EMBEDDED.0).or_input(name(None)),
+    }
+}
+
+/// A prompt that shows what a model can do: the file's own, if it has one.
+///
+/// # Errors
+/// An input failure if the file's key holds something else than text.
+pub fn example<'a>(path: Option<&Path>, gguf: &'a Gguf) -> Result<Option<&'a str>, Failure> {
+    let own = gguf.metadata().str("argon.default_prompt").or_input(name(path))?;
+    Ok(own.or(path.is_none().then_some(EMBEDDED_EXAMPLE)))
+}
+
+/// The device asked for.
+///
+/// # Errors
+/// If it cannot be had.
+pub fn device(device: &Device) -> Result<Arc<dyn argon_kernels::Device>, Failure> {
+    Ok(match device.kind {
+        DeviceKind::Cpu => {
+            let options = CpuOptions { threads: device.threads, ..CpuOptions::default() };
+            Arc::new(CpuDevice::new(options).or_work("--device cpu")?)
+        }
+        DeviceKind::Reference => Arc::new(ReferenceDevice::default()),
+    })
+}
+
+/// Loads the model in `gguf`, which came from `path`, onto the device asked for.
+///
+/// # Errors
+/// An input failure for what the file holds or the device has not got, else a failure of the work.
+pub fn load(gguf: &Gguf, path: Option<&Path>, settings: &Device) -> Result<Engine, Failure> {
+    let options = EngineOptions { precision: settings.precision };
+    Engine::load(gguf.clone(), device(settings)?, options).map_err(|error| failure(error, &name(path)))
+}
+
+/// The kind of failure that an error of the engine is: the device's are its own, everything else is about the input.
+pub fn failure(error: EngineError, what: &str) -> Failure {
+    let of_the_work = matches!(error, EngineError::Device(_) | EngineError::Unfinished);
+    let error = anyhow::Error::from(error).context(what.to_owned());
+    if of_the_work { Failure::Work(error) } else { Failure::Input(error) }
+}

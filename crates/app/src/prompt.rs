@@ -1,0 +1,157 @@
+//! Where the text of a prompt comes from.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::anyhow;
+
+use crate::args::PromptArgs;
+use crate::failure::{Failure, OrFail};
+
+/// A longer prompt is refused instead of filling the memory: `argon -f /dev/zero` ends.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// How long a prompt may take to begin on standard input where there is another to fall back on. Something that
+/// started this process may have left a pipe open that nobody ever writes to.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The prompt asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// `-p`.
+    Text(String),
+    /// `-f`.
+    File(PathBuf),
+    /// `-f -`.
+    Stdin,
+    /// Nothing said: standard input if something comes from it, else the model's own example.
+    Unsaid,
+}
+
+impl From<PromptArgs> for Source {
+    fn from(args: PromptArgs) -> Self {
+        match (args.prompt, args.file) {
+            (Some(text), _) => Source::Text(text),
+            (None, Some(path)) if path == Path::new("-") => Source::Stdin,
+            (None, Some(path)) => Source::File(path),
+            (None, None) => Source::Unsaid,
+        }
+    }
+}
+
+/// A prompt's text.
+#[derive(Debug, PartialEq)]
+pub struct Prompt {
+    /// The text.
+    pub text: String,
+    /// Whether it is the model's own example, which the user has not seen.
+    pub example: bool,
+}
+
+impl Source {
+    /// Reads the prompt; `example` is the model's own, if it has one.
+    ///
+    /// # Errors
+    /// An input failure that names the source: unreadable, too long, not UTF-8, or none at all.
+    pub fn read(&self, example: Option<&str>) -> Result<Prompt, Failure> {
+        let given = |text| Prompt { text, example: false };
+        match self {
+            Source::Text(text) => Ok(given(text.clone())),
+            Source::File(path) => {
+                let name = path.display().to_string();
+                let file = File::open(path).or_input(&name)?;
+                Ok(given(text(read_all(file).or_input(&name)?, &name)?))
+            }
+            Source::Stdin => {
+                Ok(given(text(read_all(io::stdin().lock()).or_input("standard input")?, "standard input")?))
+            }
+            Source::Unsaid => match (piped(example.map(|_| PATIENCE))?, example) {
+                (Some(bytes), _) => Ok(given(text(bytes, "standard input")?)),
+                (None, Some(example)) => Ok(Prompt { text: example.to_owned(), example: true }),
+                (None, None) => Err(Failure::input("no prompt: give -p TEXT or -f FILE, or pipe one in")),
+            },
+        }
+    }
+}
+
+/// What standard input holds, `None` if it is a terminal, empty, or begins with silence longer than `patience`.
+fn piped(patience: Option<Duration>) -> Result<Option<Vec<u8>>, Failure> {
+    if io::stdin().is_terminal() {
+        return Ok(None);
+    }
+    let (first_byte, first) = mpsc::sync_channel(1);
+    let (all_bytes, all) = mpsc::sync_channel(1);
+    // Left behind, blocked in its read, where patience ends first; the process ends without waiting for it.
+    thread::spawn(move || {
+        let mut stdin = io::stdin().lock();
+        let mut byte = [0];
+        let begun = stdin.read(&mut byte);
+        let nothing = !matches!(begun, Ok(1));
+        if first_byte.send(()).is_ok() {
+            let rest = if nothing { begun.map(|_| Vec::new()) } else { read_all((&byte[..]).chain(stdin)) };
+            let _ = all_bytes.send(rest);
+        }
+    });
+    match patience {
+        Some(patience) if first.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout) => {
+            eprintln!("nothing came from standard input: going on without it (-f - waits for it)");
+            return Ok(None);
+        }
+        _ => {}
+    }
+    let bytes = all.recv().or_work("standard input")?.or_input("standard input")?;
+    Ok(Some(bytes).filter(|bytes| !bytes.is_empty()))
+}
+
+/// All bytes of `source`, at most [`MAX_BYTES`].
+fn read_all(source: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    source.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(io::Error::other(format!("the prompt is longer than {MAX_BYTES} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// The text of `bytes`, without the newline that editors and shells put at the end of everything.
+fn text(bytes: Vec<u8>, name: &str) -> Result<String, Failure> {
+    let mut text = String::from_utf8(bytes)
+        .map_err(|error| anyhow!("the prompt is not UTF-8: byte {} is invalid", error.utf8_error().valid_up_to()))
+        .or_input(name)?;
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_newline_at_the_end_is_dropped() {
+        for (bytes, expected) in
+            [("a\n", "a"), ("a\r\n", "a"), ("a\n\n", "a\n"), ("a", "a"), ("\n", ""), ("a\r", "a\r")]
+        {
+            assert_eq!(text(bytes.into(), "f").unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_refused_with_their_place() {
+        let Err(Failure::Input(error)) = text(b"ab\xff".to_vec(), "f") else { panic!("accepted") };
+        assert_eq!(format!("{error:#}"), "f: the prompt is not UTF-8: byte 2 is invalid");
+    }
+
+    #[test]
+    fn an_endless_source_is_refused() {
+        assert!(read_all(io::repeat(b'a')).unwrap_err().to_string().contains("longer than 67108864"));
+    }
+}

@@ -1,0 +1,273 @@
+//! What the command line means: raw arguments in, checked settings out. Nothing else in this crate judges a flag's value.
+
+use std::hash::BuildHasher;
+use std::num::NonZero;
+use std::path::PathBuf;
+
+use argon_engine::sampler::SamplerOptions;
+use argon_engine::{CacheTypes, SessionOptions};
+use argon_gguf::Metadata;
+use argon_kernels::{DType, Precision};
+
+use crate::args;
+use crate::failure::{Failure, OrFail};
+use crate::prompt::Source;
+
+/// More threads than any machine has; beyond it a typo would only exhaust the system.
+const MAX_THREADS: usize = 4096;
+
+/// What computes, and how exactly.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Device {
+    /// Which device.
+    pub kind: DeviceKind,
+    /// Threads of the processor; as many as it runs at once where absent.
+    pub threads: Option<NonZero<usize>>,
+    /// The precision mode; the device's own default where absent.
+    pub precision: Option<Precision>,
+}
+
+/// The devices that can be named.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum DeviceKind {
+    /// The processor.
+    Cpu,
+    /// Float64 loops: slow, and what other devices are judged by.
+    Reference,
+}
+
+impl TryFrom<args::DeviceArgs> for Device {
+    type Error = Failure;
+
+    fn try_from(args: args::DeviceArgs) -> Result<Self, Failure> {
+        let kind = match args.device.as_str() {
+            "auto" | "cpu" => DeviceKind::Cpu,
+            "reference" => DeviceKind::Reference,
+            other => return Err(refused("--device", other, "auto, cpu or reference")),
+        };
+        let threads = args.threads.map(|n| within("--threads", n, 1, MAX_THREADS)).transpose()?;
+        let precision = args.precision.as_deref().map(precision).transpose()?;
+        Ok(Device { kind, threads: threads.and_then(NonZero::new), precision })
+    }
+}
+
+fn precision(name: &str) -> Result<Precision, Failure> {
+    let known = [Precision::F32, Precision::F16, Precision::Bf16, Precision::Int8];
+    let found = known.into_iter().find(|precision| precision.name() == name);
+    found.ok_or_else(|| refused("--precision", name, &known.map(Precision::name).join(", ")))
+}
+
+/// How a session is cut up and what its caches hold. The context is still to come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Session {
+    chunk: usize,
+    cache: CacheTypes,
+}
+
+impl Session {
+    /// Settings from flags; a cache type that is not given is `cache`.
+    fn new(args: args::SessionArgs, cache: DType) -> Result<Self, Failure> {
+        let chunk = within("--ubatch-size", args.ubatch_size, 1, i32::MAX as usize)?;
+        let k = cache_type("--cache-type-k", args.cache_type_k.as_deref(), cache)?;
+        let v = cache_type("--cache-type-v", args.cache_type_v.as_deref(), cache)?;
+        Ok(Session { chunk, cache: CacheTypes { k, v } })
+    }
+
+    /// With room for `context` tokens.
+    pub fn with_context(self, context: usize) -> SessionOptions {
+        SessionOptions { context, chunk: self.chunk, cache: self.cache }
+    }
+}
+
+fn cache_type(flag: &str, name: Option<&str>, default: DType) -> Result<DType, Failure> {
+    match name {
+        None => Ok(default),
+        Some("f32") => Ok(DType::F32),
+        Some("f16") => Ok(DType::F16),
+        Some(other) => Err(refused(flag, other, "f32 or f16")),
+    }
+}
+
+/// What `argon run` shall do.
+#[derive(Debug)]
+pub struct Run {
+    /// The model file; the embedded model where absent.
+    pub model: Option<PathBuf>,
+    /// Where the prompt comes from.
+    pub prompt: Source,
+    /// Tokens to generate at most; as many as fit where absent.
+    pub predict: Option<usize>,
+    /// How much context.
+    pub context: Context,
+    /// Chunks and caches.
+    pub session: Session,
+    /// How the next token is chosen.
+    pub sampling: Sampling,
+    /// Whether an end-of-text token is a token like any other.
+    pub ignore_eos: bool,
+    /// What computes.
+    pub device: Device,
+}
+
+/// How many tokens a session has room for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Context {
+    /// As many as prompt and answer need together, within what the model was trained for.
+    Needed,
+    /// As many as the model was trained for.
+    Trained,
+    /// As many as the user says.
+    Tokens(usize),
+}
+
+impl TryFrom<args::RunArgs> for Run {
+    type Error = Failure;
+
+    fn try_from(args: args::RunArgs) -> Result<Self, Failure> {
+        Ok(Run {
+            model: args.model,
+            prompt: args.prompt.into(),
+            predict: count_or_minus_one("--predict", args.predict)?,
+            context: match args.ctx_size {
+                None => Context::Needed,
+                Some(0) => Context::Trained,
+                Some(tokens) => Context::Tokens(within("--ctx-size", tokens, 1, i32::MAX as usize)?),
+            },
+            session: Session::new(args.session, DType::F16)?,
+            ignore_eos: args.sampling.ignore_eos,
+            sampling: Sampling::new(args.sampling)?,
+            device: args.device.try_into()?,
+        })
+    }
+}
+
+/// How the next token is chosen, as far as the user said.
+#[derive(Debug)]
+pub struct Sampling(args::SamplingArgs);
+
+impl Sampling {
+    fn new(args: args::SamplingArgs) -> Result<Self, Failure> {
+        for (flag, value, valid, range) in [
+            ("--temp", args.temp, 0.0..=f32::MAX, "a number from 0"),
+            ("--top-p", args.top_p, 0.0..=1.0, "from 0 to 1"),
+            ("--min-p", args.min_p, 0.0..=1.0, "from 0 to 1"),
+            ("--repeat-penalty", args.repeat_penalty, f32::MIN_POSITIVE..=f32::MAX, "a number above 0"),
+        ] {
+            if let Some(value) = value.filter(|value| !valid.contains(value)) {
+                return Err(refused(flag, value, range));
+            }
+        }
+        if let Some(seed) = args.seed.filter(|&seed| seed < -1) {
+            return Err(refused("--seed", seed, "a number from 0, or -1"));
+        }
+        if let Some(n) = args.repeat_last_n.filter(|&n| n < -1) {
+            return Err(refused("--repeat-last-n", n, "a number from 0, or -1"));
+        }
+        Ok(Sampling(args))
+    }
+
+    /// The options for a file with this metadata: what the user said, else what the file recommends in its
+    /// `general.sampling.*` keys, else the defaults of llama.cpp. `context` is what -1 recent tokens means.
+    ///
+    /// # Errors
+    /// Names a key of the file that holds something else than a number.
+    pub fn options(&self, metadata: &Metadata, context: usize) -> Result<SamplerOptions, Failure> {
+        let Sampling(said) = self;
+        let defaults = SamplerOptions::default();
+        let number = |said: Option<f32>, key, default| match said {
+            Some(value) => Ok(value),
+            None => Ok(metadata.f32(key).or_input(UNUSABLE)?.unwrap_or(default)),
+        };
+        let count = |said: Option<i64>, key| match said {
+            Some(value) => Ok(Some(value)),
+            None => Ok(metadata.i32(key).or_input(UNUSABLE)?.map(i64::from)),
+        };
+        let top_k = count(said.top_k, "general.sampling.top_k")?;
+        let last_n = count(said.repeat_last_n, "general.sampling.penalty_last_n")?;
+        Ok(SamplerOptions {
+            temperature: number(said.temp, "general.sampling.temp", defaults.temperature)?,
+            top_k: top_k.map_or(defaults.top_k, |n| usize::try_from(n).unwrap_or(0)),
+            top_p: number(said.top_p, "general.sampling.top_p", defaults.top_p)?,
+            min_p: number(said.min_p, "general.sampling.min_p", defaults.min_p)?,
+            repeat_penalty: number(said.repeat_penalty, "general.sampling.penalty_repeat", defaults.repeat_penalty)?,
+            repeat_last_n: last_n.map_or(defaults.repeat_last_n, |n| usize::try_from(n).unwrap_or(context)),
+            seed: said.seed.and_then(|seed| u64::try_from(seed).ok()).unwrap_or_else(any_seed),
+        })
+    }
+}
+
+const UNUSABLE: &str = "the file's recommended sampling";
+
+/// Another seed each time: the standard library seeds its hash maps from the system.
+fn any_seed() -> u64 {
+    std::hash::RandomState::new().hash_one(()) >> 1
+}
+
+/// What `argon logits` shall do.
+#[derive(Debug)]
+pub struct Logits {
+    /// The model file; the embedded model where absent.
+    pub model: Option<PathBuf>,
+    /// The prompt.
+    pub prompt: Tokens,
+    /// Whether every token's logits are wanted, or the last one's only.
+    pub all: bool,
+    /// The file to write.
+    pub output: PathBuf,
+    /// Chunks and caches.
+    pub session: Session,
+    /// What computes.
+    pub device: Device,
+}
+
+/// A prompt as text or as token ids.
+#[derive(Debug)]
+pub enum Tokens {
+    /// Text.
+    Text(Source),
+    /// Ids.
+    Ids(Vec<u32>),
+    /// A JSON file with ids.
+    IdFile(PathBuf),
+}
+
+impl TryFrom<args::LogitsArgs> for Logits {
+    type Error = Failure;
+
+    fn try_from(args: args::LogitsArgs) -> Result<Self, Failure> {
+        let device: Device = args.device.try_into()?;
+        Ok(Logits {
+            model: args.model,
+            prompt: match (args.tokens, args.tokens_file) {
+                (Some(ids), _) => Tokens::Ids(ids),
+                (None, Some(path)) => Tokens::IdFile(path),
+                (None, None) => Tokens::Text(args.prompt.into()),
+            },
+            all: args.all,
+            output: args.output,
+            session: Session::new(args.session, DType::F32)?,
+            // Numbers to compare with others' are wanted exact unless something else is asked for.
+            device: Device { precision: device.precision.or(Some(Precision::F32)), ..device },
+        })
+    }
+}
+
+/// A count; -1 means none is set.
+fn count_or_minus_one(flag: &str, value: i64) -> Result<Option<usize>, Failure> {
+    match usize::try_from(value) {
+        Ok(count) => Ok(Some(count)),
+        Err(_) if value == -1 => Ok(None),
+        Err(_) => Err(refused(flag, value, "a number from 0, or -1")),
+    }
+}
+
+fn within(flag: &str, value: usize, least: usize, most: usize) -> Result<usize, Failure> {
+    if (least..=most).contains(&value) {
+        return Ok(value);
+    }
+    Err(refused(flag, value, &format!("from {least} to {most}")))
+}
+
+fn refused(flag: &str, value: impl std::fmt::Display, wanted: &str) -> Failure {
+    Failure::input(format_args!("{flag} is {value}; it must be {wanted}"))
+}

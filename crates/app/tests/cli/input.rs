@@ -1,0 +1,95 @@
+//! Input that cannot be used: one clear line, exit code 2, whatever the command.
+
+use std::fs;
+
+use crate::{assert_fails, embedded, output, text};
+
+#[test]
+fn values_out_of_range_name_the_flag() {
+    for (args, flag) in [
+        (["--temp", "-1"], "--temp"),
+        (["--temp", "nan"], "--temp"),
+        (["--temp", "inf"], "--temp"),
+        (["--top-p", "1.5"], "--top-p"),
+        (["--min-p", "-0.5"], "--min-p"),
+        (["--repeat-penalty", "0"], "--repeat-penalty"),
+        (["--repeat-last-n", "-2"], "--repeat-last-n"),
+        (["--seed", "-2"], "--seed"),
+        (["-n", "-2"], "--predict"),
+        (["-ub", "0"], "--ubatch-size"),
+        (["-ctk", "q8_0"], "--cache-type-k"),
+        (["-ctv", ""], "--cache-type-v"),
+        (["-t", "0"], "--threads"),
+        (["-t", "1000000"], "--threads"),
+        (["--device", "abacus"], "--device"),
+        (["--precision", "f64"], "--precision"),
+        (["-c", "99999999999"], "--ctx-size"),
+    ] {
+        assert_fails(&output(&["run", "-p", "a", args[0], args[1]]), 2, &[flag]);
+    }
+}
+
+#[test]
+fn values_of_the_wrong_kind_name_the_flag() {
+    for args in [["-n", "many"], ["-c", "-5"], ["--top-k", "1.5"], ["-ub", "18446744073709551616"], ["--nonsense", "1"]]
+    {
+        assert_fails(&output(&["run", "-p", "a", args[0], args[1]]), 2, &["'"]);
+    }
+    assert_fails(&output(&["frobnicate"]), 2, &["frobnicate"]);
+    assert_fails(&output(&["run", "-p", "a", "-f", "b"]), 2, &["--prompt", "--file"]);
+    assert_fails(&output(&["logits", "--tokens", "1"]), 2, &["required"]);
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let commands: [&[&str]; 4] = [
+        &["run", "-p", "a", "-m", "no/such.gguf"],
+        &["run", "-f", "no/such.gguf"],
+        &["inspect", "no/such.gguf"],
+        &["logits", "-o", "x.npy", "--tokens-file", "no/such.gguf"],
+    ];
+    for args in commands {
+        assert_fails(&output(args), 2, &["no/such.gguf"]);
+    }
+}
+
+#[test]
+fn a_malformed_model_is_named_with_its_fault() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = fs::read(embedded()).unwrap();
+    let path = |name: &str, bytes: &[u8]| {
+        let path = dir.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    };
+    let files = [
+        (path("empty.gguf", b""), "empty"),
+        (path("text.gguf", b"once upon a time"), "not a GGUF file"),
+        (path("header.gguf", &model[..1000]), "header.gguf"),
+        (path("data.gguf", &model[..model.len() / 2]), "cut off"),
+        (dir.path().to_owned(), "not a regular file"),
+    ];
+    for (file, fault) in &files {
+        for args in [&["run", "-p", "a", "-m"][..], &["inspect"], &["logits", "--tokens", "1", "-o", "x.npy", "-m"]] {
+            assert_fails(&output(&[args, &[text(file)]].concat()), 2, &[text(file), fault]);
+        }
+    }
+}
+
+#[test]
+fn a_prompt_that_is_no_text_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("latin1.txt");
+    fs::write(&file, b"caf\xe9").unwrap();
+    assert_fails(&output(&["run", "-f", text(&file)]), 2, &[text(&file), "UTF-8", "byte 3"]);
+    assert_fails(&output(&["run", "-f", text(dir.path())]), 2, &[text(dir.path())]);
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    for args in [&["--help"][..], &["-h"], &["--version"], &["run", "--help"], &["parity", "oracle", "--help"]] {
+        let found = output(args);
+        assert_eq!(found.status.code(), Some(0), "{args:?}");
+        assert!(String::from_utf8(found.stdout).unwrap().contains("argon"), "{args:?}");
+    }
+}

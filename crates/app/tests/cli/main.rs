@@ -1,0 +1,67 @@
+//! The `argon` command from the outside: what it prints, what it writes, and how it ends.
+#![allow(missing_docs)]
+
+mod input;
+mod inspect;
+mod logits;
+mod parity;
+mod run;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// The command, with nothing on standard input.
+fn argon(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_argon"));
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs the command to its end.
+fn output(args: &[&str]) -> Output {
+    argon(args).output().unwrap()
+}
+
+/// Runs the command to its end with `input` on standard input.
+fn output_of(args: &[&str], input: &[u8]) -> Output {
+    let mut child = argon(args).stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+/// Standard output of a run that must end well.
+fn stdout(output: &Output) -> &str {
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).unwrap()
+}
+
+/// Asserts that the command ends with `code` and one error line that contains all of `parts`.
+fn assert_fails(output: &Output, code: i32, parts: &[&str]) {
+    let text = stderr(output);
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    let errors: Vec<&str> = text.lines().filter(|line| line.starts_with("error: ")).collect();
+    assert_eq!(errors.len(), 1, "{text}");
+    for part in parts {
+        assert!(errors[0].contains(part), "no {part:?} in {text}");
+    }
+    assert!(!text.contains("panicked"), "{text}");
+}
+
+/// Models of other crates' tests.
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/fixtures/models").join(name)
+}
+
+/// The model that the binary carries, as a file.
+fn embedded() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/argon-tiny.gguf")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}

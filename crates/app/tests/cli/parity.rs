@@ -1,0 +1,116 @@
+//! `argon parity oracle`, on llama.cpp's numbers for a model of the engine's tests.
+
+use std::fs;
+use std::path::Path;
+
+use crate::{assert_fails, fixture, output, stderr, stdout, text};
+
+/// An oracle directory made of the fixtures of `NAME`, whose weights are in the format `quant`.
+fn oracle(dir: &Path, name: &str, quant: &str) {
+    fs::create_dir_all(dir.join("logits")).unwrap();
+    fs::copy(fixture("prompts.json"), dir.join("prompts.json")).unwrap();
+    fs::copy(fixture(&format!("{name}.gguf")), dir.join(format!("{name}.{quant}.gguf"))).unwrap();
+    for positions in ["final", "p1"] {
+        let to = dir.join(format!("logits/lc_{quant}_deq.{positions}.npy"));
+        fs::copy(fixture(&format!("{name}.{positions}.npy")), to).unwrap();
+    }
+}
+
+/// The lines of the table whose verdict is `verdict`.
+fn lines<'a>(table: &'a str, verdict: &str) -> Vec<&'a str> {
+    table.lines().filter(|line| line.ends_with(verdict)).collect()
+}
+
+#[test]
+fn the_numbers_of_llama_cpp_are_met() {
+    let dir = tempfile::tempdir().unwrap();
+    oracle(dir.path(), "qwen4exp_s", "iq4_nl");
+    let found = output(&["parity", "oracle", text(dir.path()), "--precision", "f32"]);
+    let table = stdout(&found);
+    assert_eq!(lines(table, "PASS").len(), 2, "{table}");
+    assert!(table.contains("lc_iq4_nl_deq") && table.contains("64/64") && table.contains("3/3"), "{table}");
+    assert!(table.ends_with("all 2 comparisons hold\n"), "{table}");
+}
+
+#[test]
+fn a_directory_of_oracles_is_run_as_a_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    oracle(&dir.path().join("a"), "qwen4exp_s", "iq4_nl");
+    oracle(&dir.path().join("b"), "qwen3moe", "iq2_xs");
+    fs::create_dir(dir.path().join("common")).unwrap();
+    let found = output(&["parity", "oracle", text(dir.path()), "--precision", "f32"]);
+    assert!(stdout(&found).ends_with("all 4 comparisons hold\n"), "{}", stdout(&found));
+}
+
+/// Changes the f32 at `index` of a `.npy` file.
+fn change(path: &Path, index: usize, to: f32) {
+    let mut bytes = fs::read(path).unwrap();
+    let at = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]])) + 4 * index;
+    bytes[at..at + 4].copy_from_slice(&to.to_le_bytes());
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn one_logit_too_far_off_is_a_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    oracle(dir.path(), "qwen4exp_s", "iq4_nl");
+    change(&dir.path().join("logits/lc_iq4_nl_deq.p1.npy"), 512 * 40 + 3, 0.25);
+    let found = output(&["parity", "oracle", text(dir.path()), "--precision", "f32"]);
+    assert_fails(&found, 1, &["1 of 2 comparisons failed"]);
+    let table = String::from_utf8(found.stdout).unwrap();
+    let failed = lines(&table, "FAIL");
+    assert!(failed.len() == 1 && failed[0].contains(" p1 "), "{table}");
+}
+
+#[test]
+fn a_model_that_does_not_load_is_a_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    oracle(dir.path(), "qwen4exp_s", "iq4_nl");
+    fs::write(dir.path().join("qwen4exp_s.f16.gguf"), "GGUF").unwrap();
+    let found = output(&["parity", "oracle", text(dir.path()), "--precision", "f32"]);
+    assert_fails(&found, 1, &["1 of 3 comparisons failed"]);
+    assert!(String::from_utf8(found.stdout).unwrap().contains("qwen4exp_s.f16.gguf: FAIL: "));
+}
+
+#[test]
+fn what_has_no_counterpart_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    oracle(dir.path(), "qwen4exp_s", "iq4_nl");
+    fs::copy(fixture("qwen3moe.gguf"), dir.path().join("x.iq2_xs.gguf")).unwrap();
+    fs::copy(fixture("qwen3moe.p1.npy"), dir.path().join("logits/lc_q9_9.p1.npy")).unwrap();
+    let found = output(&["parity", "oracle", text(dir.path()), "--precision", "f32"]);
+    assert!(stdout(&found).contains("x.iq2_xs.gguf: no logits of this format"), "{}", stdout(&found));
+    assert!(stdout(&found).contains("lc_q9_9: no model file of this format"), "{}", stdout(&found));
+}
+
+#[test]
+fn a_directory_with_nothing_to_compare_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let fails = |part: &str| assert_fails(&output(&["parity", "oracle", text(dir.path())]), 2, &[part]);
+    fails("neither an oracle nor a directory of oracles");
+    oracle(dir.path(), "qwen4exp_s", "iq4_nl");
+    fs::rename(dir.path().join("qwen4exp_s.iq4_nl.gguf"), dir.path().join("qwen4exp_s.q4_0.gguf")).unwrap();
+    fails("nothing to compare");
+    fs::remove_file(dir.path().join("qwen4exp_s.q4_0.gguf")).unwrap();
+    fails("no .gguf file");
+    fs::remove_file(dir.path().join("prompts.json")).unwrap();
+    fails("prompts.json");
+}
+
+#[test]
+fn malformed_references_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = || output(&["parity", "oracle", text(dir.path()), "--precision", "f32"]);
+    oracle(dir.path(), "qwen4exp_s", "iq4_nl");
+    let p1 = dir.path().join("logits/lc_iq4_nl_deq.p1.npy");
+    change(&p1, 5, f32::NAN);
+    let found = run();
+    assert_eq!(found.status.code(), Some(1), "{}", stderr(&found));
+    assert!(String::from_utf8(found.stdout).unwrap().contains("p1.npy: a logit is no finite number"));
+    fs::copy(dir.path().join("logits/lc_iq4_nl_deq.final.npy"), &p1).unwrap();
+    assert!(String::from_utf8(run().stdout).unwrap().contains("p1.npy: its shape is [3, 512], not [64, 512]"));
+    fs::write(&p1, "no array").unwrap();
+    assert!(String::from_utf8(run().stdout).unwrap().contains("p1.npy: not a .npy file"));
+    fs::write(dir.path().join("prompts.json"), "{\"prompts\": []}").unwrap();
+    assert_fails(&run(), 2, &["prompts.json", "no prompts"]);
+}
