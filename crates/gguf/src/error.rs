@@ -55,11 +55,11 @@ pub enum Error {
         item: String,
     },
     /// More keys or tensors than the rest of the file could hold, or than any model has.
-    #[error("the header announces {count} {item}; at most {max} are possible here")]
+    #[error("there should be {count} {item}, but at most {max} are possible here")]
     Count {
         /// "keys" or "tensors".
         item: &'static str,
-        /// The number announced.
+        /// Their number.
         count: u64,
         /// The most that are accepted.
         max: u64,

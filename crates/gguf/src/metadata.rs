@@ -28,7 +28,7 @@ struct Entry {
 }
 
 /// Far more keys than any model has: what a file can make the reader allocate stays small beside the file.
-const MAX_ENTRIES: u64 = 1 << 16;
+pub(crate) const MAX_ENTRIES: u64 = 1 << 16;
 
 /// A key takes its length, a byte, a type and a byte at least.
 const MIN_ENTRY: u64 = 8 + 1 + 4 + 1;

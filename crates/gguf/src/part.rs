@@ -14,7 +14,7 @@ pub(crate) const DEFAULT_ALIGNMENT: u64 = 32;
 const MAX_ALIGNMENT: u64 = 2 << 20;
 
 /// Far more tensors than any model has, even with a tensor per expert.
-const MAX_TENSORS: u64 = 1 << 20;
+pub(crate) const MAX_TENSORS: u64 = 1 << 20;
 
 /// One file, read and checked.
 pub(crate) struct Part {

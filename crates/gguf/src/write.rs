@@ -3,7 +3,8 @@
 mod value;
 
 use crate::error::Error;
-use crate::part::{self, ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAGIC};
+use crate::metadata::MAX_ENTRIES;
+use crate::part::{self, ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAGIC, MAX_TENSORS};
 use crate::{Format, name, split, tensor};
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -147,7 +148,7 @@ impl<'a> Writer<'a> {
     pub fn write_split(self, stem: impl AsRef<Path>, max_bytes: u64) -> Result<Vec<PathBuf>, Error> {
         let stem = stem.as_ref();
         let (mut entries, tensors, alignment) = self.plan().map_err(|error| error.in_file(stem))?;
-        let total = tensors.len() as u64;
+        let total = tensors.len() as i32; // at most MAX_TENSORS, as `plan` has checked
         let parts = divide(tensors, alignment, max_bytes);
         let count = u16::try_from(parts.len()).map_err(|_| Error::TooManyParts { count: parts.len() })?;
         let mut paths = Vec::with_capacity(parts.len());
@@ -163,6 +164,8 @@ impl<'a> Writer<'a> {
 
     /// Checks everything that can be checked before a byte is written.
     fn plan(mut self) -> Result<(Vec<Entry>, Vec<Planned<'a>>, u64), Error> {
+        check_count("keys", self.entries.len(), MAX_ENTRIES)?;
+        check_count("tensors", self.tensors.len(), MAX_TENSORS)?;
         check_keys(&self.entries)?;
         let alignment = part::check_alignment(self.alignment)?;
         if alignment != DEFAULT_ALIGNMENT {
@@ -179,6 +182,11 @@ impl<'a> Writer<'a> {
         }
         Ok((self.entries, planned, alignment))
     }
+}
+
+fn check_count(item: &'static str, count: usize, max: u64) -> Result<(), Error> {
+    let count = count as u64;
+    if count > max { Err(Error::Count { item, count, max }) } else { Ok(()) }
 }
 
 fn check_keys(entries: &[Entry]) -> Result<(), Error> {
@@ -228,8 +236,8 @@ fn divide(tensors: Vec<Planned<'_>>, alignment: u64, max_bytes: u64) -> Vec<Vec<
     parts
 }
 
-fn split_entries(number: u16, count: u16, tensors: u64) -> Vec<Entry> {
-    let tensors = i32::try_from(tensors).unwrap_or(i32::MAX);
+/// In the types that llama.cpp reads.
+fn split_entries(number: u16, count: u16, tensors: i32) -> Vec<Entry> {
     Writer::new()
         .metadata(split::NUMBER_KEY, number)
         .metadata(split::COUNT_KEY, count)

@@ -164,6 +164,8 @@ fn what_no_reader_accepts_is_not_written() {
     ] {
         assert_eq!(refusal(writer), expected);
     }
+    let many = (0..=65_536).fold(Writer::new(), |writer, i| writer.metadata(format!("k{i}"), true));
+    assert_eq!(refusal(many), Error::Count { item: "keys", count: 65_537, max: 65_536 });
     let huge = one("a", &[usize::MAX / 2], Format::I8).tensor_with("b", &[usize::MAX / 2], Format::I8, |_| Ok(()));
     let huge = huge.tensor_with("c", &[usize::MAX / 2], Format::I8, |_| Ok(()));
     assert!(matches!(refusal(huge), Error::TooLarge { .. }));
