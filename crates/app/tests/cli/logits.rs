@@ -8,8 +8,8 @@ use std::sync::Arc;
 use argon_engine::tokenizer::Special;
 use argon_engine::{CacheTypes, Engine, EngineOptions, Logits, SessionOptions};
 use argon_gguf::Gguf;
-use argon_kernels::DType;
 use argon_kernels::cpu::{CpuDevice, CpuOptions};
+use argon_kernels::{DType, Precision};
 
 use crate::{assert_fails, embedded, fixture, output, stderr, text};
 
@@ -17,10 +17,11 @@ const IDS: [u32; 5] = [100, 7, 4000, 7, 12];
 
 fn engine(model: &Path) -> Engine {
     let device = CpuDevice::new(CpuOptions::default()).unwrap();
-    Engine::load(Gguf::open(model).unwrap(), Arc::new(device), EngineOptions::default()).unwrap()
+    let options = EngineOptions { precision: Some(Precision::F32) };
+    Engine::load(Gguf::open(model).unwrap(), Arc::new(device), options).unwrap()
 }
 
-/// The engine's logits, f32 cache.
+/// The engine's logits as the command computes them unless told otherwise: all in f32.
 fn expected(model: &Path, ids: &[u32], chunk: usize, which: Logits) -> Vec<f32> {
     let cache = CacheTypes { k: DType::F32, v: DType::F32 };
     let mut session = engine(model).session(SessionOptions { context: ids.len(), chunk, cache }).unwrap();
