@@ -143,7 +143,7 @@ pub struct LogitsArgs {
     /// JSON file with the prompt as an array of token ids
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "file", "tokens"])]
     pub tokens_file: Option<PathBuf>,
-    /// Logits after every token, [tokens, vocabulary]; without it, after the last one, [vocabulary]
+    /// Logits after every token, one row each, and not only after the last one
     #[arg(long)]
     pub all: bool,
     /// The .npy file to write, f32

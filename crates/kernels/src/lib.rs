@@ -8,7 +8,7 @@
 //! * [`op`]: the operations, one struct each, with the formula, the shapes and what is read and written.
 //! * [`device`]: the trait and its errors.
 //! * [`cpu`]: the backend that is always there.
-//! * [`reference`]: the same operations in float64, one obvious loop each: what every backend is held to.
+//! * [`mod@reference`]: the same operations in float64, one obvious loop each: what every backend is held to.
 //! * [`shuffle`]: a device for tests that runs ops in every order that their reads and writes permit.
 
 pub mod cpu;

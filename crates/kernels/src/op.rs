@@ -319,8 +319,9 @@ pub enum HeadMap {
 }
 
 /// The gated delta rule, token after token, per value head h with key head kh:
-/// q̂ = q / sqrt(sum q² + eps) / sqrt(Ck), k̂ likewise without the last factor; decay g = exp(a[h] * softplus(alpha[t, h] +
-/// dt_bias[h])), b = sigmoid(beta[t, h]); `M = g M; d = b (v - Mᵀ k̂); M += k̂ dᵀ; out[t, h] = Mᵀ q̂`.
+/// `q̂ = q / sqrt(sum q² + eps) / sqrt(Ck)`, k̂ likewise without the last factor; decay
+/// `g = exp(a[h] * softplus(alpha[t, h] + dt_bias[h]))`, `b = sigmoid(beta[t, h])`;
+/// `M = g M; d = b (v - Mᵀ k̂); M += k̂ dᵀ; out[t, h] = Mᵀ q̂`.
 #[derive(Clone, Debug)]
 pub struct DeltaNet {
     /// f32 `[T, Hk, Ck]`, before normalisation.
