@@ -11,11 +11,11 @@ pub struct PrefillBar(ProgressBar);
 impl PrefillBar {
     /// A bar over `tokens` tokens, drawn at once.
     pub fn new(tokens: usize) -> Self {
-        const TEMPLATE: &str = "prefill [{bar:32}] {pos}/{len} tokens  {rate} tokens/s  {eta} left";
-        let rate = |state: &ProgressState, out: &mut dyn fmt::Write| {
-            let _ = write!(out, "{:.1}", state.per_sec());
-        };
-        let style = ProgressStyle::with_template(TEMPLATE).expect("a constant template").with_key("rate", rate);
+        const TEMPLATE: &str = "prefill [{bar:32}] {pos}/{len} tokens  {rate}";
+        let style = ProgressStyle::with_template(TEMPLATE).expect("a constant template");
+        let style = style.with_key("rate", |state: &ProgressState, out: &mut dyn fmt::Write| {
+            let _ = write!(out, "{}", rate(state.pos(), state.len().unwrap_or(0), state.elapsed()));
+        });
         let bar = ProgressBar::with_draw_target(Some(tokens as u64), ProgressDrawTarget::stderr());
         bar.set_style(style.progress_chars("=> "));
         bar.tick();
@@ -27,9 +27,25 @@ impl PrefillBar {
         self.0.set_position(tokens as u64);
     }
 
-    /// Takes the bar away.
-    pub fn finish(self) {
-        self.0.finish_and_clear();
+    /// Leaves the bar as it is, on a line of its own.
+    pub fn leave(self) {
+        self.0.abandon();
+        if !self.0.is_hidden() {
+            eprintln!();
+        }
+    }
+}
+
+/// Speed so far, and the time that is left at this speed.
+fn rate(done: u64, all: u64, elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs_f64();
+    if done == 0 || seconds == 0.0 {
+        return String::new();
+    }
+    let speed = done as f64 / seconds;
+    match all.saturating_sub(done) {
+        0 => format!("{speed:.1} tokens/s"),
+        left => format!("{speed:.1} tokens/s, {:.0} s left", (left as f64 / speed).ceil()),
     }
 }
 
@@ -76,6 +92,14 @@ impl fmt::Display for Timings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_rate_is_of_what_is_done() {
+        let second = Duration::from_secs(1);
+        assert_eq!(rate(0, 500, second), "");
+        assert_eq!(rate(100, 500, second), "100.0 tokens/s, 4 s left");
+        assert_eq!(rate(500, 500, 2 * second), "250.0 tokens/s");
+    }
 
     #[test]
     fn timings_read_well() {

@@ -150,7 +150,7 @@ impl Writer<'_> {
             bar.set(progress.done);
             if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        bar.finish();
+        bar.leave();
         self.timings.prefill = Phase { tokens: self.session.len(), time: start.elapsed() };
         expect_logits(logits)
     }
