@@ -78,10 +78,10 @@ pub struct SessionArgs {
     /// Tokens that go through the model at once (-ub)
     #[arg(long, value_name = "N", default_value_t = 2048)]
     pub ubatch_size: usize,
-    /// Type of the cached keys, f32 or f16 (-ctk)
+    /// Type of the cached keys, f32 or f16 (-ctk) [default: f16, for logits f32]
     #[arg(long, value_name = "TYPE")]
     pub cache_type_k: Option<String>,
-    /// Type of the cached values, f32 or f16 (-ctv)
+    /// Type of the cached values, f32 or f16 (-ctv) [default: f16, for logits f32]
     #[arg(long, value_name = "TYPE")]
     pub cache_type_v: Option<String>,
 }
@@ -124,7 +124,7 @@ pub struct DeviceArgs {
     /// Threads of the cpu device [default: as many as the machine offers]
     #[arg(short, long, value_name = "N")]
     pub threads: Option<usize>,
-    /// Precision mode: f32, f16, bf16 or int8, where the device has it
+    /// Precision mode: f32, f16, bf16 or int8, where the device has it [default: the device's, for logits f32]
     #[arg(long, value_name = "MODE")]
     pub precision: Option<String>,
 }

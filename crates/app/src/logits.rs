@@ -1,16 +1,17 @@
 //! `argon logits`: the logits of a prompt as a NumPy file.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 
 use argon_engine::tokenizer::Special;
 use argon_engine::{Engine, Logits, LogitsOut};
+use argon_gguf::Gguf;
 
 use crate::failure::{Failure, OrFail};
 use crate::settings::{self, Tokens};
-use crate::{model, npy};
+use crate::{model, npy, prompt};
 
 /// Runs the command.
 ///
@@ -20,7 +21,7 @@ pub fn run(settings: settings::Logits) -> Result<(), Failure> {
     let path = settings.model.as_deref();
     let gguf = model::open(path)?;
     let engine = model::load(&gguf, path, &settings.device)?;
-    let tokens = tokens(settings.prompt, &engine, path)?;
+    let tokens = tokens(settings.prompt, &engine, &gguf, path)?;
     let options = settings.session.with_context(tokens.len());
     let mut session = engine.session(options).map_err(|error| model::failure(error, "a session"))?;
     let which = if settings.all { Logits::All } else { Logits::Last };
@@ -33,14 +34,16 @@ pub fn run(settings: settings::Logits) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The ids of the prompt; at least one. Text is taken literally, as by `argon run`.
-fn tokens(prompt: Tokens, engine: &Engine, path: Option<&Path>) -> Result<Vec<u32>, Failure> {
+/// The ids of the prompt; at least one. Text is taken as `argon run` takes it.
+fn tokens(prompt: Tokens, engine: &Engine, gguf: &Gguf, path: Option<&Path>) -> Result<Vec<u32>, Failure> {
     let ids = match prompt {
         Tokens::Ids(ids) => ids,
         Tokens::IdFile(file) => read_ids(&file).or_input(file.display())?,
         Tokens::Text(source) => {
             let tokenizer = engine.tokenizer().map_err(|error| model::failure(error, &model::name(path)))?;
-            tokenizer.encode_prompt(&source.read(None)?.text, Special::Parse).or_input("the prompt")?
+            tokenizer
+                .encode_prompt(&source.read(model::example(path, gguf)?)?.text, Special::Parse)
+                .or_input("the prompt")?
         }
     };
     if ids.is_empty() {
@@ -50,7 +53,7 @@ fn tokens(prompt: Tokens, engine: &Engine, path: Option<&Path>) -> Result<Vec<u3
 }
 
 fn read_ids(path: &Path) -> anyhow::Result<Vec<u32>> {
-    Ok(serde_json::from_slice(&fs::read(path)?)?)
+    Ok(serde_json::from_slice(&prompt::read_all(File::open(path)?)?)?)
 }
 
 fn write(path: &Path, shape: &[usize], logits: &LogitsOut) -> std::io::Result<()> {

@@ -107,12 +107,15 @@ fn piped(patience: Option<Duration>) -> Result<Option<Vec<u8>>, Failure> {
     Ok(Some(bytes).filter(|bytes| !bytes.is_empty()))
 }
 
-/// All bytes of `source`, at most [`MAX_BYTES`].
-fn read_all(source: impl Read) -> io::Result<Vec<u8>> {
+/// All bytes of `source`.
+///
+/// # Errors
+/// Its own, or that it is longer than any prompt.
+pub fn read_all(source: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     source.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(io::Error::other(format!("the prompt is longer than {MAX_BYTES} bytes")));
+        return Err(io::Error::other(format!("longer than {MAX_BYTES} bytes")));
     }
     Ok(bytes)
 }

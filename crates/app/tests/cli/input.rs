@@ -85,6 +85,15 @@ fn a_prompt_that_is_no_text_is_refused() {
     assert_fails(&output(&["run", "-f", text(dir.path())]), 2, &[text(dir.path())]);
 }
 
+/// A device that never ends must not fill the memory.
+#[cfg(unix)]
+#[test]
+fn an_endless_prompt_is_refused() {
+    for args in [&["run", "-f"][..], &["logits", "-o", "x.npy", "--tokens-file"]] {
+        assert_fails(&output(&[args, &["/dev/zero"]].concat()), 2, &["/dev/zero", "longer than 67108864 bytes"]);
+    }
+}
+
 #[test]
 fn help_and_version_are_no_errors() {
     for args in [&["--help"][..], &["-h"], &["--version"], &["run", "--help"], &["parity", "oracle", "--help"]] {
