@@ -1,0 +1,173 @@
+//! Times of the operations beside the products, at the shapes of a qwen4exp of the released size (hidden 2560, 4 streams,
+//! 16 query and 2 key heads of 256, DeltaNet with 32 value and 16 key heads of 128, 512 experts, top 10).
+//!
+//!     cargo bench -p argon-kernels --bench ops [-- [FILTER] [T=512] [POS=0] [THREADS=n]]
+//!
+//! One line per op: the median of the runs that fit half a second, in milliseconds.
+
+use std::num::NonZero;
+use std::time::{Duration, Instant};
+
+use argon_gguf::{Bytes, Format};
+use argon_kernels::DType::{F16, F32, I32};
+use argon_kernels::cpu::{CpuDevice, CpuOptions};
+use argon_kernels::op::*;
+use argon_kernels::{DType, Device, Op, Tensor, Weight};
+use argon_plan::Shape;
+
+const D: usize = 2560;
+const S: usize = 4;
+
+struct Bench {
+    device: CpuDevice,
+    random: u64,
+}
+
+impl Bench {
+    fn unit(&mut self) -> f32 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+
+    fn tensor(&mut self, dtype: DType, shape: [usize; 3]) -> Tensor {
+        let t = argon_kernels::device::tensor(&self.device, dtype, shape[0], shape[1], shape[2]).unwrap();
+        let bytes: Vec<u8> = match dtype {
+            F32 => (0..t.len()).flat_map(|_| self.unit().to_ne_bytes()).collect(),
+            F16 => (0..t.len()).flat_map(|_| half::f16::from_f32(self.unit()).to_ne_bytes()).collect(),
+            _ => vec![0; t.len() * 4],
+        };
+        self.device.write(&t, &bytes).unwrap();
+        t
+    }
+
+    fn f32(&mut self, shape: [usize; 3]) -> Tensor {
+        self.tensor(F32, shape)
+    }
+
+    fn ops(&mut self, t: usize, pos: usize) -> Vec<(&'static str, Op)> {
+        let streams = self.f32([t, S, D]);
+        let normed = self.f32([t, S, D]);
+        let hidden = self.f32([t, 1, D]);
+        let mut ops: Vec<(&'static str, Op)> = Vec::new();
+
+        let (inject, weight) = (self.f32([t, 1, S]), self.f32([1, S, D]));
+        let norm = RmsNorm { x: streams.clone(), weight, eps: 1e-6, out: normed.clone() };
+        ops.push(("rms_norm [T,4,2560]", norm.into()));
+        ops.push(("hyper_write", HyperWrite { y: hidden.clone(), inject, x: streams.clone() }.into()));
+        ops.push(("add [T,4,2560]", Add { src: normed.clone(), dst: streams.clone() }.into()));
+        ops.push(("copy [T,1,2560] x4", Copy { src: hidden.clone(), dst: streams.clone() }.into()));
+
+        let q = self.f32([t, 16, 256]);
+        let gate = self.f32([t, 16, 256]);
+        let freqs = self.f32([1, 1, 32]);
+        ops.push((
+            "rope [T,16,256]",
+            Rope { x: q.clone(), freqs, pairs: RopePairs::Halves, pos0: pos, step: 1 }.into(),
+        ));
+        let new_keys = self.f32([t, 2, 256]);
+        let (k, v) = (self.tensor(F16, [pos + t, 2, 256]), self.tensor(F16, [pos + t, 2, 256]));
+        ops.push(("copy to f16 [T,2,256]", Copy { src: new_keys, dst: k.rows(pos..pos + t) }.into()));
+        let out = self.f32([t, 16, 256]);
+        let attention = Attention { q, k, v, gate: Some(gate), select: None, pos0: pos, scale: 0.0625, out };
+        ops.push(("attention", attention.clone().into()));
+        let ratio = 4;
+        let (index_q, keys) = (self.f32([t, 4, 128]), self.f32([(pos + t) / ratio, 1, 128]));
+        let blocks = self.tensor(I32, [t, 1, 512]);
+        let select = SelectBlocks { q: index_q, keys, pos0: pos, ratio, out: blocks.clone() };
+        ops.push(("select_blocks 512 of 4", select.into()));
+        let selected = Attention { select: Some(Selection { blocks, ratio }), ..attention };
+        ops.push(("attention selected", selected.into()));
+
+        let qkv = self.f32([t, 1, 8192]);
+        let (weight, state, out) = (self.f32([8192, 1, 4]), self.f32([3, 1, 8192]), self.f32([t, 1, 8192]));
+        let conv = Conv { x: qkv, weight, dilation: 1, state, accumulate: false, out: out.clone() };
+        ops.push(("conv [T,8192]", conv.into()));
+        let (alpha, beta) = (self.f32([t, 1, 32]), self.f32([t, 1, 32]));
+        let (a, dt_bias, state) = (self.f32([1, 1, 32]), self.f32([1, 1, 32]), self.f32([32, 128, 128]));
+        let bytes: Vec<u8> = (0..32).flat_map(|_| (-0.1f32).to_ne_bytes()).collect();
+        self.device.write(&a, &bytes).unwrap();
+        let delta = self.f32([t, 32, 128]);
+        let delta_net = DeltaNet {
+            q: out.cols(0..2048).split(16, 128),
+            k: out.cols(2048..4096).split(16, 128),
+            v: out.cols(4096..8192).split(32, 128),
+            alpha,
+            beta,
+            a,
+            dt_bias,
+            heads: HeadMap::Tiled,
+            eps: 1e-6,
+            state,
+            out: delta.clone(),
+        };
+        ops.push(("delta_net", delta_net.into()));
+        let (gate, weight) = (self.f32([t, 32, 128]), self.f32([1, 1, 128]));
+        let x = delta.clone();
+        let norm = GatedNorm { x, gate, weight, eps: 1e-6, activation: Activation::Sigmoid, out: delta };
+        ops.push(("gated_norm [T,32,128]", norm.into()));
+
+        let (value, out) = (self.f32([t, 1, D]), self.f32([t, S, D]));
+        let gate = PleGate { key: streams.clone(), query: normed.clone(), value, out: out.clone() };
+        ops.push(("ple_gate", gate.into()));
+        let (weight, state) = (self.f32([S * D, 1, 4]), self.f32([9, 1, S * D]));
+        let conv = Conv { x: normed.flat(), weight, dilation: 3, state, accumulate: true, out: out.flat() };
+        ops.push(("conv [T,10240] dilated", conv.into()));
+
+        let logits = self.f32([t, 1, 512]);
+        let (ids, weights) = (self.tensor(I32, [t, 1, 10]), self.f32([t, 1, 10]));
+        let config = RouteConfig {
+            gating: Gating::Softmax,
+            top_k: 10,
+            groups: None,
+            renormalise: true,
+            scale: 1.0,
+            tail_share: None,
+        };
+        let route = Route { logits, bias: None, config, layer: 0, ids: ids.clone(), weights: weights.clone() };
+        ops.push(("route 10 of 512", route.into()));
+        let shape = Shape::new(t, 10, 512, self.device.tile_rows(t * 10, 512)).unwrap();
+        let plan = PlanBuffers::new(&self.device, shape).unwrap();
+        ops.push(("plan", Plan { ids, weights: weights.clone(), plan: plan.clone() }.into()));
+        let (rows, y, gate) = (self.f32([shape.max_rows(), 1, D]), self.f32([t, 1, D]), self.f32([t, 1, 1]));
+        let shared = Some(Shared { y, gate: Some(gate) });
+        let combine = Combine { rows, weights, plan, shared, accumulate: false, out: hidden.clone() };
+        ops.push(("combine", combine.into()));
+
+        let table = self.device.constant(Bytes::from(vec![7; 1000 * 10 * 144])).unwrap();
+        let table = Weight::dense(table, Format::Q4_K, 1, 1000, D).unwrap();
+        let ids = self.tensor(I32, [t, 1, 1]);
+        ops.push(("embed Q4_K", Embed { table, ids, out: hidden }.into()));
+        ops
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let number = |key: &str| arguments.iter().find_map(|a| a.strip_prefix(key)?.parse::<usize>().ok());
+    let (t, pos) = (number("T=").unwrap_or(512), number("POS=").unwrap_or(0));
+    let filter = arguments.iter().find(|a| !a.contains('=')).cloned().unwrap_or_default();
+    let threads = number("THREADS=").and_then(NonZero::new);
+    let device = CpuDevice::new(CpuOptions { threads, ..CpuOptions::default() }).unwrap();
+    println!("{}, T = {t}, POS = {pos}", device.info().name);
+    let mut bench = Bench { device, random: 1 };
+    for (name, op) in bench.ops(t, pos) {
+        // All of them run once, as later ones use what earlier ones write.
+        bench.device.enqueue(&op).unwrap();
+        if name.contains(&filter) {
+            println!("{name:24} {:9.3} ms", median(|| bench.device.enqueue(&op).unwrap()));
+        }
+    }
+}
+
+/// Median of the runs that fit half a second, at least three.
+fn median(run: impl Fn()) -> f64 {
+    let mut times = Vec::new();
+    let start = Instant::now();
+    while times.len() < 3 || start.elapsed() < Duration::from_millis(500) {
+        let start = Instant::now();
+        run();
+        times.push(start.elapsed());
+    }
+    times.sort();
+    times[times.len() / 2].as_secs_f64() * 1e3
+}
