@@ -14,6 +14,7 @@ mod hyper;
 mod isa;
 mod machine;
 mod math;
+mod matmul;
 mod memory;
 mod norm;
 mod plan;
