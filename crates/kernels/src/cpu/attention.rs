@@ -191,17 +191,14 @@ impl State {
             K::widen(o.k.at(key, head), &mut self.keys[i * depth..(i + 1) * depth]);
             V::widen(o.v.at(key, head), &mut self.values[i * padded..i * padded + width]);
         }
-        MatMul {
+        let product = MatMul {
             shape: [block.len(), n, depth],
-            a: &self.keys,
-            a_strides: [depth, 1],
-            b: &self.q,
-            b_stride: n,
-            c: &mut self.scores,
-            c_stride: n,
+            a: (&self.keys, [depth, 1]),
+            b: (&self.q, n),
+            c: (&mut self.scores, n),
             keep: None,
-        }
-        .run(o.isa);
+        };
+        product.run(o.isa);
         let scores = &mut self.scores[..block.len() * n];
         for (scores, &key) in scores.chunks_exact_mut(n).zip(block) {
             if key > self.positions[0] {
@@ -209,17 +206,14 @@ impl State {
             }
         }
         o.isa.run(Softmax { scores, highest: &mut self.highest, keep: &mut self.keep, sums: &mut self.sums });
-        MatMul {
+        let product = MatMul {
             shape: [lanes.used(), padded, block.len()],
-            a: &self.scores,
-            a_strides: [1, n],
-            b: &self.values,
-            b_stride: padded,
-            c: &mut self.out,
-            c_stride: padded,
+            a: (&self.scores, [1, n]),
+            b: (&self.values, padded),
+            c: (&mut self.out, padded),
             keep: Some(&self.keep),
-        }
-        .run(o.isa);
+        };
+        product.run(o.isa);
     }
 
     /// Writes the means, times the gate.

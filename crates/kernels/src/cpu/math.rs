@@ -27,21 +27,25 @@ fn sum_by(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
 }
 
 /// `a · b`.
+#[inline(always)]
 pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     sum_by(a, b, |a, b| a * b)
 }
 
 /// `x · x`.
+#[inline(always)]
 pub(super) fn sum_squares(x: &[f32]) -> f32 {
     sum_by(x, x, |a, b| a * b)
 }
 
 /// Sum of the elements.
+#[inline(always)]
 pub(super) fn sum(x: &[f32]) -> f32 {
     sum_by(x, x, |x, _| x)
 }
 
 /// `y += a x`.
+#[inline(always)]
 pub(super) fn add_scaled(y: &mut [f32], a: f32, x: &[f32]) {
     for (y, x) in y.iter_mut().zip(x) {
         *y += a * x;

@@ -7,18 +7,12 @@ use super::isa::{Isa, Kernel, LANES, Simd};
 pub(super) struct MatMul<'a> {
     /// Rows i, columns j, terms k of each sum. Columns are whole vectors.
     pub shape: [usize; 3],
-    /// `a[i, k]` is at `i * a_strides[0] + k * a_strides[1]`.
-    pub a: &'a [f32],
-    /// Of rows and terms.
-    pub a_strides: [usize; 2],
-    /// Row k begins at `k * b_stride`.
-    pub b: &'a [f32],
-    /// Of terms.
-    pub b_stride: usize,
-    /// Row i begins at `i * c_stride`.
-    pub c: &'a mut [f32],
-    /// Of rows.
-    pub c_stride: usize,
+    /// Elements, and their strides: `a[i, k]` is at `i * strides[0] + k * strides[1]`.
+    pub a: (&'a [f32], [usize; 2]),
+    /// Elements, and from a row (a term) to the next.
+    pub b: (&'a [f32], usize),
+    /// Elements, and from a row to the next.
+    pub c: (&'a mut [f32], usize),
     /// A factor for each row of what is in `c`; where absent, `c` is overwritten.
     pub keep: Option<&'a [f32]>,
 }
@@ -35,10 +29,10 @@ impl MatMul<'_> {
             return;
         }
         if k > 0 {
-            let [row, term] = self.a_strides;
-            assert!((m - 1) * row + (k - 1) * term < self.a.len() && (k - 1) * self.b_stride + n <= self.b.len());
+            let [row, term] = self.a.1;
+            assert!((m - 1) * row + (k - 1) * term < self.a.0.len() && (k - 1) * self.b.1 + n <= self.b.0.len());
         }
-        assert!((m - 1) * self.c_stride + n <= self.c.len() && self.keep.is_none_or(|keep| m <= keep.len()));
+        assert!((m - 1) * self.c.1 + n <= self.c.0.len() && self.keep.is_none_or(|keep| m <= keep.len()));
         isa.run(Checked { tile: isa.tile_rows(), product: self });
     }
 }
@@ -90,7 +84,8 @@ impl Checked<'_> {
     /// The tile at row i, column j.
     #[inline(always)]
     fn sums<S: Simd, const R: usize, const V: usize>(&mut self, simd: S, i: usize, j: usize) {
-        let MatMul { shape: [.., terms], a, a_strides, b, b_stride, c, c_stride, keep } = &mut self.product;
+        let MatMul { shape: [.., terms], a: (a, a_strides), b: (b, b_stride), c: (c, c_stride), keep } =
+            &mut self.product;
         let lanes = |slice: &[f32], at: usize| {
             // SAFETY: whole vectors inside rows that `MatMul::run` found inside their slices.
             simd.load(unsafe { &*slice.as_ptr().add(at).cast::<[f32; LANES]>() })
@@ -155,17 +150,8 @@ mod tests {
         let (a, b) = (numbers((m + 2) * (k + 2), 1), numbers(k * (n + 3), 2));
         let (before, keep) = (numbers(m * (n + 1), 3), numbers(m, 4));
         let mut c = before.clone();
-        MatMul {
-            shape: [m, n, k],
-            a: &a,
-            a_strides,
-            b: &b,
-            b_stride: n + 3,
-            c: &mut c,
-            c_stride: n + 1,
-            keep: kept.then_some(&keep),
-        }
-        .run(isa);
+        let keep_rows = kept.then_some(&keep[..]);
+        MatMul { shape: [m, n, k], a: (&a, a_strides), b: (&b, n + 3), c: (&mut c, n + 1), keep: keep_rows }.run(isa);
         for i in 0..m {
             for j in 0..=n {
                 let sum: f32 = (0..k).map(|k| a[i * a_strides[0] + k * a_strides[1]] * b[k * (n + 3) + j]).sum();
