@@ -19,6 +19,7 @@ mod memory;
 mod norm;
 mod plan;
 mod ple;
+mod rank;
 mod rope;
 mod route;
 mod select_blocks;

@@ -11,9 +11,9 @@ use half::slice::HalfFloatSliceExt;
 use rayon::iter::ParallelIterator;
 
 use super::CpuDevice;
-use super::isa::{Isa, Kernel, LANES, Simd};
+use super::isa::{Floats, Isa, Kernel, LANES, Simd};
 use super::math::{exp, sigmoid};
-use super::matmul::MatMul;
+use super::matmul::{MatMul, Matrix};
 use super::memory::{Element, Tile, View, ViewMut};
 use crate::device::DeviceError;
 use crate::op::{Attention, Selection};
@@ -128,17 +128,17 @@ impl Lanes {
 }
 
 /// What a task remembers from one block of keys to the next, and its scratch memory.
-#[derive(Default)]
 struct State {
     /// `[C, lanes]`: the queries, scaled.
-    q: Vec<f32>,
+    q: Matrix,
     /// `[lanes]`: the position of each.
     positions: Vec<usize>,
-    /// `[KEYS, C]` and `[KEYS, Cv]`: a block of the caches.
+    /// `[KEYS, C]`: keys of a block.
     keys: Vec<f32>,
-    values: Vec<f32>,
+    /// `[KEYS, Cv]`: their values.
+    values: Matrix,
     /// `[KEYS, lanes]`.
-    scores: Vec<f32>,
+    scores: Matrix,
     /// `[lanes]`: the highest score so far.
     highest: Vec<f32>,
     /// `[lanes]`: what the last block's higher score makes of everything before it.
@@ -146,30 +146,32 @@ struct State {
     /// `[lanes]`: the sum of the exponentials so far.
     sums: Vec<f32>,
     /// `[lanes, Cv]`: the sum of the values so far, each times its exponential.
-    out: Vec<f32>,
+    out: Matrix,
 }
 
 impl State {
     fn new<K: Cached, V: Cached>(o: &Operands<'_, K, V>, lanes: &Lanes) -> Self {
-        let n = lanes.used().next_multiple_of(LANES);
-        let mut state = State {
-            q: vec![0.0; o.q.cols() * n],
-            positions: vec![0; n],
-            keys: vec![0.0; KEYS * o.q.cols()],
-            values: vec![0.0; KEYS * o.v.cols().next_multiple_of(LANES)],
-            scores: vec![0.0; KEYS * n],
+        let (depth, width) = (o.q.cols(), o.v.cols());
+        let mut q = Matrix::new(depth, lanes.used());
+        let mut positions = vec![0; q.cols()];
+        for (lane, token, head) in lanes.iter() {
+            positions[lane] = o.pos0 + token;
+            for (c, value) in o.q.at(token, head).iter().enumerate() {
+                q.row_mut(c)[lane] = value * o.scale;
+            }
+        }
+        let n = q.cols();
+        State {
+            q,
+            positions,
+            keys: vec![0.0; KEYS * depth],
+            values: Matrix::new(KEYS, width),
+            scores: Matrix::new(KEYS, n),
             highest: vec![f32::NEG_INFINITY; n],
             keep: vec![0.0; n],
             sums: vec![0.0; n],
-            out: vec![0.0; n * o.v.cols().next_multiple_of(LANES)],
-        };
-        for (lane, token, head) in lanes.iter() {
-            state.positions[lane] = o.pos0 + token;
-            for (c, q) in o.q.at(token, head).iter().enumerate() {
-                state.q[c * n + lane] = q * o.scale;
-            }
+            out: Matrix::new(lanes.used(), width),
         }
-        state
     }
 
     /// Takes in the given keys, a block at a time.
@@ -185,47 +187,38 @@ impl State {
 
     fn add_block<K: Cached, V: Cached>(&mut self, o: &Operands<'_, K, V>, lanes: &Lanes, block: &[usize]) {
         let head = lanes.heads.start / lanes.heads.len();
-        let (n, depth, width) = (self.sums.len(), o.q.cols(), o.v.cols());
-        let padded = width.next_multiple_of(LANES);
+        let (depth, width) = (o.q.cols(), o.v.cols());
         for (i, &key) in block.iter().enumerate() {
             K::widen(o.k.at(key, head), &mut self.keys[i * depth..(i + 1) * depth]);
-            V::widen(o.v.at(key, head), &mut self.values[i * padded..i * padded + width]);
+            V::widen(o.v.at(key, head), &mut self.values.row_mut(i)[..width]);
         }
-        let product = MatMul {
-            shape: [block.len(), n, depth],
-            a: (&self.keys, [depth, 1]),
-            b: (&self.q, n),
-            c: (&mut self.scores, n),
-            keep: None,
-        };
-        product.run(o.isa);
-        let scores = &mut self.scores[..block.len() * n];
-        for (scores, &key) in scores.chunks_exact_mut(n).zip(block) {
+        let (a, vectors) = ((&self.keys[..], [depth, 1]), self.q.cols() / LANES);
+        let shape = [block.len(), vectors, depth];
+        MatMul { shape, a, b: self.q.right(0), c: self.scores.result(0), keep: None }.run(o.isa);
+        for (i, &key) in block.iter().enumerate() {
             if key > self.positions[0] {
-                hide(scores, &self.positions, key);
+                hide(self.scores.row_mut(i), &self.positions, key);
             }
         }
+        let scores = &mut self.scores.result(0).0[..block.len() * vectors];
         o.isa.run(Softmax { scores, highest: &mut self.highest, keep: &mut self.keep, sums: &mut self.sums });
-        let product = MatMul {
-            shape: [lanes.used(), padded, block.len()],
-            a: (&self.scores, [1, n]),
-            b: (&self.values, padded),
-            c: (&mut self.out, padded),
-            keep: Some(&self.keep),
-        };
-        product.run(o.isa);
+        let a = (self.scores.left(0).0, [1, vectors * LANES]);
+        let shape = [lanes.used(), self.out.cols() / LANES, block.len()];
+        MatMul { shape, a, b: self.values.right(0), c: self.out.result(0), keep: Some(&self.keep) }.run(o.isa);
     }
 
     /// Writes the means, times the gate.
     fn end<K: Cached, V: Cached>(&self, o: &Operands<'_, K, V>, lanes: &Lanes, out: &mut Tile<'_, f32>) {
-        let width = o.v.cols();
-        let padded = width.next_multiple_of(LANES);
         for (lane, token, head) in lanes.iter() {
-            let mixed = &self.out[lane * padded..lane * padded + width];
-            let out = out.view.at_mut(token - out.rows.start, head - out.groups.start);
+            let to = out.view.at_mut(token - out.rows.start, head - out.groups.start);
             // Where a selection leaves no key, sum and output are 0.
-            let factor = if self.sums[lane] > 0.0 { 1.0 / self.sums[lane] } else { self.sums[lane] };
-            o.isa.run(Finish { mixed, factor, gate: o.gate.map(|gate| gate.at(token, head)), out });
+            let factor = if self.sums[lane] == 0.0 { 0.0 } else { 1.0 / self.sums[lane] };
+            o.isa.run(Finish {
+                mixed: self.out.row(lane),
+                factor,
+                gate: o.gate.map(|gate| gate.at(token, head)),
+                out: to,
+            });
         }
     }
 }
@@ -241,7 +234,7 @@ fn hide(scores: &mut [f32], positions: &[usize], key: usize) {
 
 /// Turns a block of scores `[keys, lanes]` into exponentials, relative to the highest score of each lane so far.
 struct Softmax<'a> {
-    scores: &'a mut [f32],
+    scores: &'a mut [Floats],
     highest: &'a mut [f32],
     keep: &'a mut [f32],
     sums: &'a mut [f32],
@@ -253,11 +246,10 @@ impl Kernel for Softmax<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         let vectors = self.sums.len() / LANES;
-        let scores = self.scores.as_chunks_mut::<LANES>().0;
         let state = self.highest.as_chunks_mut::<LANES>().0.iter_mut().zip(self.keep.as_chunks_mut::<LANES>().0);
         for (vector, ((highest, keep), sums)) in state.zip(self.sums.as_chunks_mut::<LANES>().0).enumerate() {
             let mut new = *highest;
-            for scores in scores.iter().skip(vector).step_by(vectors) {
+            for Floats(scores) in self.scores.iter().skip(vector).step_by(vectors) {
                 for lane in 0..LANES {
                     new[lane] = if scores[lane] > new[lane] { scores[lane] } else { new[lane] };
                 }
@@ -266,7 +258,7 @@ impl Kernel for Softmax<'_> {
             let base: [f32; LANES] = std::array::from_fn(|i| if new[i] == f32::NEG_INFINITY { 0.0 } else { new[i] });
             *keep = std::array::from_fn(|i| exp(highest[i] - base[i]));
             let mut sum: [f32; LANES] = std::array::from_fn(|i| sums[i] * keep[i]);
-            for scores in scores.iter_mut().skip(vector).step_by(vectors) {
+            for Floats(scores) in self.scores.iter_mut().skip(vector).step_by(vectors) {
                 for lane in 0..LANES {
                     scores[lane] = exp(scores[lane] - base[lane]);
                     sum[lane] += scores[lane];

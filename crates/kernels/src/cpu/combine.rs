@@ -2,7 +2,7 @@
 
 use super::CpuDevice;
 use super::copy::for_each_group;
-use super::math::{add_scaled, sigmoid};
+use super::math::{AddScaled, sigmoid};
 use super::memory::{View, ViewMut};
 use crate::device::DeviceError;
 use crate::op::Combine;
@@ -25,10 +25,11 @@ pub(super) fn combine(device: &CpuDevice, o: &Combine) -> Result<(), DeviceError
         }
         let entries = pos[token * top_k..(token + 1) * top_k].iter().zip(weights.row(token));
         for (&row, &weight) in entries.filter(|(row, _)| **row >= 0) {
-            add_scaled(out, weight, rows.row(row as usize));
+            device.isa.run(AddScaled { y: out, a: weight, x: rows.row(row as usize) });
         }
         if let Some((y, gate)) = &shared {
-            add_scaled(out, gate.map_or(1.0, |gate| sigmoid(gate.row(token)[0])), y.row(token));
+            let a = gate.map_or(1.0, |gate| sigmoid(gate.row(token)[0]));
+            device.isa.run(AddScaled { y: out, a, x: y.row(token) });
         }
     });
     Ok(())

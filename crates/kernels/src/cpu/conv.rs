@@ -3,6 +3,7 @@
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 
 use super::CpuDevice;
+use super::isa::{Isa, Kernel, Simd};
 use super::math::silu;
 use super::memory::{Tile, View, ViewMut};
 use crate::device::DeviceError;
@@ -22,7 +23,7 @@ pub(super) fn conv(device: &CpuDevice, o: &Conv) -> Result<(), DeviceError> {
     }
     if history == 0 {
         // One tap and nothing to remember: there are no tiles of the state to walk along with.
-        out.tiles([tokens.max(1), 1, CHANNELS]).for_each(|mut out| convolve(o, x, weight, None, &mut out));
+        out.tiles([tokens.max(1), 1, CHANNELS]).for_each(|mut out| convolve(device.isa, o, x, weight, None, &mut out));
         return Ok(());
     }
     let states = state.tiles([history, 1, CHANNELS]);
@@ -30,14 +31,21 @@ pub(super) fn conv(device: &CpuDevice, o: &Conv) -> Result<(), DeviceError> {
         return Ok(());
     }
     out.tiles([tokens, 1, CHANNELS]).zip(states).for_each(|(mut out, mut state)| {
-        convolve(o, x, weight, Some(&state), &mut out);
+        convolve(device.isa, o, x, weight, Some(&state), &mut out);
         remember(x, &mut state);
     });
     Ok(())
 }
 
 /// Output of some channels, for all tokens.
-fn convolve(o: &Conv, x: View<'_, f32>, weight: View<'_, f32>, state: Option<&Tile<'_, f32>>, out: &mut Tile<'_, f32>) {
+fn convolve(
+    isa: Isa,
+    o: &Conv,
+    x: View<'_, f32>,
+    weight: View<'_, f32>,
+    state: Option<&Tile<'_, f32>>,
+    out: &mut Tile<'_, f32>,
+) {
     let (taps, channels) = (weight.cols(), out.cols.clone());
     let history = (taps - 1) * o.dilation;
     // [k, channels]: the weights of a tap next to each other.
@@ -52,15 +60,46 @@ fn convolve(o: &Conv, x: View<'_, f32>, weight: View<'_, f32>, state: Option<&Ti
                 Some(state) if row < history => state.view.at(row, 0),
                 _ => &x.row(row - history)[channels.clone()],
             };
-            for ((sum, weight), input) in sums.iter_mut().zip(weights).zip(input) {
-                *sum += weight * input;
-            }
+            isa.run(AddProduct { sums: &mut sums, weights, input });
         }
-        let out = out.view.at_mut(token, 0);
-        if o.accumulate {
-            out.iter_mut().zip(&sums).for_each(|(out, &sum)| *out += silu(sum));
+        isa.run(Finish { sums: &sums, accumulate: o.accumulate, out: out.view.at_mut(token, 0) });
+    }
+}
+
+/// `sums += weights * input`.
+struct AddProduct<'a> {
+    sums: &'a mut [f32],
+    weights: &'a [f32],
+    input: &'a [f32],
+}
+
+impl Kernel for AddProduct<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for ((sum, weight), input) in self.sums.iter_mut().zip(self.weights).zip(self.input) {
+            *sum += weight * input;
+        }
+    }
+}
+
+/// `out = silu(sums)`, or `out += silu(sums)`.
+struct Finish<'a> {
+    sums: &'a [f32],
+    accumulate: bool,
+    out: &'a mut [f32],
+}
+
+impl Kernel for Finish<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        if self.accumulate {
+            self.out.iter_mut().zip(self.sums).for_each(|(out, &sum)| *out += silu(sum));
         } else {
-            out.iter_mut().zip(&sums).for_each(|(out, &sum)| *out = silu(sum));
+            self.out.iter_mut().zip(self.sums).for_each(|(out, &sum)| *out = silu(sum));
         }
     }
 }

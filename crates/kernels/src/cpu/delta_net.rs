@@ -2,9 +2,11 @@
 //!
 //! Within a chunk that begins with the state M, let c[t] be the product of the decays up to token t. Unrolling the rule gives
 //!
-//!     d[t]   = b[t] (v[t] - c[t] Mᵀ k[t] - sum over s < t of c[t]/c[s] (k[s] · k[t]) d[s])
-//!     out[t] = c[t] Mᵀ q[t] + sum over s <= t of c[t]/c[s] (k[s] · q[t]) d[s]
-//!     M'     = c[n] M + sum over s of c[n]/c[s] k[s] d[s]ᵀ
+//! ```text
+//! d[t]   = b[t] (v[t] - c[t] Mᵀ k[t] - sum over s < t of c[t]/c[s] (k[s] · k[t]) d[s])
+//! out[t] = c[t] Mᵀ q[t] + sum over s <= t of c[t]/c[s] (k[s] · q[t]) d[s]
+//! M'     = c[n] M + sum over s of c[n]/c[s] k[s] d[s]ᵀ
+//! ```
 //!
 //! so that all but the solution of a triangular system, row by row, are products of matrices. The work is about the same,
 //! but the state is read once per chunk and not once per token. Ratios of decays are exponentials of differences of
@@ -17,7 +19,7 @@ use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 use super::CpuDevice;
 use super::isa::{Isa, Kernel, LANES, Simd};
 use super::math::{exp, sigmoid, softplus, sum_squares};
-use super::matmul::MatMul;
+use super::matmul::{MatMul, Matrix};
 use super::memory::{Tile, View, ViewMut};
 use crate::device::DeviceError;
 use crate::op::{DeltaNet, HeadMap};
@@ -100,20 +102,18 @@ impl Input<'_> {
 struct Head<'a> {
     input: &'a Input<'a>,
     head: usize,
-    /// Cv, up to a whole vector.
-    width: usize,
-    /// `[Ck, width]`.
-    state: Vec<f32>,
+    /// `[Ck, Cv]`.
+    state: Matrix,
     /// `[2n, Ck]`: the queries, then the keys, normalised.
     qk: Vec<f32>,
-    /// `[Ck, CHUNK]`: the keys again, transposed.
-    keys: Vec<f32>,
-    /// `[2n, CHUNK]`: queries and keys times keys; then the triangular matrices made of them.
-    by_keys: Vec<f32>,
-    /// `[2n, width]`: queries and keys times the state; then, of the queries, the output.
-    by_state: Vec<f32>,
-    /// `[n, width]`: the corrections d.
-    d: Vec<f32>,
+    /// `[Ck, n]`: the keys again, transposed.
+    keys: Matrix,
+    /// `[2n, n]`: queries and keys times keys; then the triangular matrices made of them.
+    by_keys: Matrix,
+    /// `[2n, Cv]`: queries and keys times the state; then, of the queries, the output.
+    by_state: Matrix,
+    /// `[n, Cv]`: the corrections d.
+    d: Matrix,
     /// `[n]`: logarithms of the products of decays.
     logs: Vec<f64>,
     /// `[n]`: the rates b.
@@ -124,33 +124,36 @@ struct Head<'a> {
 
 impl<'a> Head<'a> {
     fn new(input: &'a Input<'a>, head: usize, state: &Tile<'_, f32>) -> Self {
-        let (depth, cols) = (input.k.cols(), input.v.cols());
-        let (width, tokens) = (cols.next_multiple_of(LANES), input.v.rows().min(CHUNK));
-        let mut own = vec![0.0; depth * width];
-        for (i, row) in own.chunks_exact_mut(width).enumerate() {
-            row[..cols].copy_from_slice(state.view.at(0, i));
+        let (depth, width, n) = (input.k.cols(), input.v.cols(), input.v.rows().min(CHUNK));
+        let mut own = Matrix::new(depth, width);
+        for i in 0..depth {
+            own.row_mut(i)[..width].copy_from_slice(state.view.at(0, i));
         }
         Self {
             input,
             head,
-            width,
             state: own,
-            qk: vec![0.0; 2 * tokens * depth],
-            keys: vec![0.0; depth * CHUNK],
-            by_keys: vec![0.0; 2 * tokens * CHUNK],
-            by_state: vec![0.0; 2 * tokens * width],
-            d: vec![0.0; tokens * width],
-            logs: vec![0.0; tokens],
-            rates: vec![0.0; tokens],
-            keep: vec![0.0; depth.max(tokens)],
+            qk: vec![0.0; 2 * n * depth],
+            keys: Matrix::new(depth, n),
+            by_keys: Matrix::new(2 * n, n),
+            by_state: Matrix::new(2 * n, width),
+            d: Matrix::new(n, width),
+            logs: vec![0.0; n],
+            rates: vec![0.0; n],
+            keep: vec![0.0; depth.max(n)],
         }
     }
 
     fn store(&self, state: &mut Tile<'_, f32>) {
-        for (i, row) in self.state.chunks_exact(self.width).enumerate() {
+        for i in 0..self.input.k.cols() {
             let to = state.view.at_mut(0, i);
-            to.copy_from_slice(&row[..to.len()]);
+            to.copy_from_slice(&self.state.row(i)[..to.len()]);
         }
+    }
+
+    /// Vectors in a row of the state.
+    fn vectors(&self) -> usize {
+        self.state.cols() / LANES
     }
 
     /// Puts the normalised query and key of a token into rows `row` and `n + row` of `qk`.
@@ -163,26 +166,30 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// The rule as it is written.
-    fn token(&mut self, token: usize, out: &mut [f32]) {
-        let (isa, depth, width) = (self.input.isa, self.input.k.cols(), self.width);
-        let (decay, rate) = (self.input.log_decay(token, self.head).exp(), self.input.rate(token, self.head));
-        self.normalise(token, 0, 1);
-        let (q, k) = self.qk[..2 * depth].split_at(depth);
-        let [known, mixed] = [0, 1].map(|i| i * width..(i + 1) * width);
-        let row = [1, width, depth];
-        let c = (&mut self.by_state[known.clone()], width);
-        MatMul { shape: row, a: (k, [0, 1]), b: (&self.state, width), c, keep: None }.run(isa);
-        let v = self.input.v.at(token, self.head);
-        for ((d, v), known) in self.d.iter_mut().zip(v).zip(&self.by_state[known]) {
+    /// `d = b (v - decay * known)` for the token of a row, `known` being row `by_state` of the products with the state.
+    fn correct(&mut self, token: usize, row: usize, by_state: usize, decay: f32) {
+        let rate = self.input.rate(token, self.head);
+        let (v, known) = (self.input.v.at(token, self.head), self.by_state.row(by_state));
+        for ((d, v), known) in self.d.row_mut(row).iter_mut().zip(v).zip(known) {
             *d = rate * (v - decay * known);
         }
+    }
+
+    /// The rule as it is written.
+    fn token(&mut self, token: usize, out: &mut [f32]) {
+        let (isa, depth, vectors) = (self.input.isa, self.input.k.cols(), self.vectors());
+        let decay = self.input.log_decay(token, self.head).exp();
+        self.normalise(token, 0, 1);
+        let shape = [1, vectors, depth];
+        let k = &self.qk[depth..];
+        MatMul { shape, a: (k, [0, 1]), b: self.state.right(0), c: self.by_state.result(0), keep: None }.run(isa);
+        self.correct(token, 0, 0, decay);
         self.keep[..depth].fill(decay);
-        let (a, b, c) = ((k, [1, 0]), (&self.d[..], width), (&mut self.state[..], width));
-        MatMul { shape: [depth, width, 1], a, b, c, keep: Some(&self.keep) }.run(isa);
-        let c = (&mut self.by_state[mixed.clone()], width);
-        MatMul { shape: row, a: (q, [0, 1]), b: (&self.state, width), c, keep: None }.run(isa);
-        out.copy_from_slice(&self.by_state[mixed][..out.len()]);
+        let (a, c) = ((&self.qk[depth..], [1, 0]), self.state.result(0));
+        MatMul { shape: [depth, vectors, 1], a, b: self.d.right(0), c, keep: Some(&self.keep) }.run(isa);
+        let q = &self.qk[..depth];
+        MatMul { shape, a: (q, [0, 1]), b: self.state.right(0), c: self.by_state.result(0), keep: None }.run(isa);
+        out.copy_from_slice(&self.by_state.row(0)[..out.len()]);
     }
 
     /// The unrolled rule for the tokens of a chunk.
@@ -194,7 +201,7 @@ impl<'a> Head<'a> {
         self.mix(n);
         for (row, token) in tokens.enumerate() {
             let to = out.view.at_mut(token, 0);
-            to.copy_from_slice(&self.by_state[row * self.width..][..to.len()]);
+            to.copy_from_slice(&self.by_state.row(row)[..to.len()]);
         }
         self.advance(n);
     }
@@ -206,7 +213,7 @@ impl<'a> Head<'a> {
         for (row, token) in tokens.enumerate() {
             self.normalise(token, row, n);
             for (i, &k) in self.qk[(n + row) * depth..][..depth].iter().enumerate() {
-                self.keys[i * CHUNK + row] = k;
+                self.keys.row_mut(i)[row] = k;
             }
             log += f64::from(self.input.log_decay(token, self.head));
             self.logs[row] = log;
@@ -216,70 +223,66 @@ impl<'a> Head<'a> {
 
     /// Queries and keys times keys, with the decays between them, and times the state.
     fn multiply(&mut self, n: usize) {
-        let (isa, depth, width) = (self.input.isa, self.input.k.cols(), self.width);
+        let (isa, depth) = (self.input.isa, self.input.k.cols());
         let a = (&self.qk[..], [depth, 1]);
-        let (b, c) = ((&self.keys[..], CHUNK), (&mut self.by_keys[..], CHUNK));
-        MatMul { shape: [2 * n, n.next_multiple_of(LANES), depth], a, b, c, keep: None }.run(isa);
-        let (b, c) = ((&self.state[..], width), (&mut self.by_state[..], width));
-        MatMul { shape: [2 * n, width, depth], a, b, c, keep: None }.run(isa);
-        let (by_queries, by_keys) = self.by_keys.split_at_mut(n * CHUNK);
-        let rows = by_queries.chunks_exact_mut(CHUNK).zip(by_keys.chunks_exact_mut(CHUNK));
-        for (t, (by_query, by_key)) in rows.enumerate() {
-            isa.run(Decay { logs: &self.logs[..n], t, rate: self.rates[t], by_query, by_key });
+        let shape = [2 * n, n.div_ceil(LANES), depth];
+        MatMul { shape, a, b: self.keys.right(0), c: self.by_keys.result(0), keep: None }.run(isa);
+        let shape = [2 * n, self.vectors(), depth];
+        MatMul { shape, a, b: self.state.right(0), c: self.by_state.result(0), keep: None }.run(isa);
+        for t in 0..n {
+            let (logs, rate) = (&self.logs[..n], self.rates[t]);
+            isa.run(Decay { logs, t, factor: 1.0, products: self.by_keys.row_mut(t) });
+            isa.run(Decay { logs, t, factor: -rate, products: self.by_keys.row_mut(n + t) });
         }
     }
 
     /// The corrections: what is known from the state, then row by row what is known from earlier corrections.
     fn solve(&mut self, tokens: Range<usize>) {
-        let (isa, width, n) = (self.input.isa, self.width, tokens.len());
+        let n = tokens.len();
         for (row, token) in tokens.enumerate() {
-            let (rate, decay) = (self.rates[row], self.logs[row].exp() as f32);
-            let known = &self.by_state[(n + row) * width..];
-            let v = self.input.v.at(token, self.head);
-            for ((d, v), known) in self.d[row * width..].iter_mut().zip(v).zip(known) {
-                *d = rate * (v - decay * known);
-            }
+            self.correct(token, row, n + row, self.logs[row].exp() as f32);
         }
         self.keep[..n].fill(1.0);
-        let by_keys = &self.by_keys[n * CHUNK..];
-        let mut add = |rows: Range<usize>, terms: Range<usize>| {
-            let (before, from) = self.d.split_at_mut(rows.start * width);
-            let a = (&by_keys[rows.start * CHUNK + terms.start..], [CHUNK, 1]);
-            let (b, c) = ((&before[terms.start * width..], width), (from, width));
-            MatMul { shape: [rows.len(), width, terms.len()], a, b, c, keep: Some(&self.keep) }.run(isa);
-        };
         for block in (0..n).step_by(BLOCK) {
             let end = n.min(block + BLOCK);
-            add(block..end, 0..block);
-            (block + 1..end).for_each(|row| add(row..row + 1, block..row));
+            self.add_corrections(block..end, 0..block, n);
+            (block + 1..end).for_each(|row| self.add_corrections(row..row + 1, block..row, n));
         }
+    }
+
+    /// Adds to the corrections `rows` what the corrections `terms` before them know.
+    fn add_corrections(&mut self, rows: Range<usize>, terms: Range<usize>, n: usize) {
+        let shape = [rows.len(), self.vectors(), terms.len()];
+        let (a, strides) = self.by_keys.left(n + rows.start);
+        let (b, c) = self.d.right_and_result(terms.start, rows.start);
+        MatMul { shape, a: (&a[terms.start..], strides), b, c, keep: Some(&self.keep) }.run(self.input.isa);
     }
 
     /// The output, in place of the queries times the state.
     fn mix(&mut self, n: usize) {
-        let (isa, width) = (self.input.isa, self.width);
         for (keep, log) in self.keep.iter_mut().zip(&self.logs[..n]) {
             *keep = log.exp() as f32;
         }
         for block in (0..n).step_by(BLOCK) {
             let end = n.min(block + BLOCK);
-            let (a, b) = ((&self.by_keys[block * CHUNK..], [CHUNK, 1]), (&self.d[..], width));
-            let c = (&mut self.by_state[block * width..], width);
-            MatMul { shape: [end - block, width, end], a, b, c, keep: Some(&self.keep[block..]) }.run(isa);
+            let shape = [end - block, self.vectors(), end];
+            let (a, c, keep) = (self.by_keys.left(block), self.by_state.result(block), Some(&self.keep[block..]));
+            MatMul { shape, a, b: self.d.right(0), c, keep }.run(self.input.isa);
         }
     }
 
     /// The state behind the chunk.
     fn advance(&mut self, n: usize) {
-        let (isa, depth, width) = (self.input.isa, self.input.k.cols(), self.width);
+        let depth = self.input.k.cols();
         let last = self.logs[n - 1];
-        for (d, log) in self.d.chunks_exact_mut(width).zip(&self.logs[..n]) {
-            let decay = (last - log).exp() as f32;
-            d.iter_mut().for_each(|d| *d *= decay);
+        for row in 0..n {
+            let decay = (last - self.logs[row]).exp() as f32;
+            self.d.row_mut(row).iter_mut().for_each(|d| *d *= decay);
         }
         self.keep[..depth].fill(last.exp() as f32);
-        let (a, b, c) = ((&self.qk[n * depth..], [1, depth]), (&self.d[..], width), (&mut self.state[..], width));
-        MatMul { shape: [depth, width, n], a, b, c, keep: Some(&self.keep) }.run(isa);
+        let (shape, a) = ([depth, self.vectors(), n], (&self.qk[n * depth..], [1, depth]));
+        let c = self.state.result(0);
+        MatMul { shape, a, b: self.d.right(0), c, keep: Some(&self.keep) }.run(self.input.isa);
     }
 }
 
@@ -303,14 +306,12 @@ impl Kernel for Unit<'_> {
     }
 }
 
-/// Row t of both triangular matrices, from products with the keys: for queries `c[t]/c[s] (k[s] · q[t])`, s <= t; for keys
-/// `-b[t] c[t]/c[s] (k[s] · k[t])`, s < t; zeros behind.
+/// Row t of a triangular matrix, from products with the keys: `factor * c[t]/c[s] * products[s]` for s <= t, zeros behind.
 struct Decay<'a> {
     logs: &'a [f64],
     t: usize,
-    rate: f32,
-    by_query: &'a mut [f32],
-    by_key: &'a mut [f32],
+    factor: f32,
+    products: &'a mut [f32],
 }
 
 impl Kernel for Decay<'_> {
@@ -318,14 +319,10 @@ impl Kernel for Decay<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let Decay { logs, t, rate, by_query, by_key } = self;
-        let (now, earlier) = (logs[t], &logs[..=t]);
-        for ((by_query, by_key), log) in by_query.iter_mut().zip(&mut *by_key).zip(earlier) {
-            let decay = exp((now - log) as f32);
-            *by_query *= decay;
-            *by_key *= -rate * decay;
+        let (now, earlier) = (self.logs[self.t], &self.logs[..=self.t]);
+        for (product, log) in self.products.iter_mut().zip(earlier) {
+            *product *= self.factor * exp((now - log) as f32);
         }
-        by_query[t + 1..].fill(0.0);
-        by_key[t..].fill(0.0);
+        self.products[self.t + 1..].fill(0.0);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::CpuDevice;
 use super::copy::for_each_group;
-use super::math::{add_scaled, sigmoid};
+use super::math::{AddScaled, sigmoid};
 use super::memory::{View, ViewMut};
 use crate::device::DeviceError;
 use crate::op::HyperWrite;
@@ -12,7 +12,8 @@ pub(super) fn hyper_write(device: &CpuDevice, o: &HyperWrite) -> Result<(), Devi
     let inject = View::<f32>::of(device, &o.inject)?;
     let streams = inject.cols() as f32;
     for_each_group(ViewMut::of(device, &o.x)?, |token, stream, x| {
-        add_scaled(x, 2.0 * sigmoid(inject.row(token)[stream] / streams), y.row(token));
+        let a = 2.0 * sigmoid(inject.row(token)[stream] / streams);
+        device.isa.run(AddScaled { y: x, a, x: y.row(token) });
     });
     Ok(())
 }

@@ -8,6 +8,8 @@ mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+use bytemuck::{Pod, Zeroable};
+
 pub(super) use portable::Portable;
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86::{Avx2, Avx512};
@@ -16,7 +18,7 @@ pub(super) use x86::{Avx2, Avx512};
 pub(super) const LANES: usize = 16;
 
 /// Sixteen floats, aligned to a cache line.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub(super) struct Floats(pub [f32; LANES]);
 

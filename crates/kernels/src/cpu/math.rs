@@ -1,9 +1,8 @@
 //! Sums and functions that every compiler turns into vector code, with the same bits on every instruction set.
 
-/// Partial sums of a reduction: the order of additions depends on this constant and on nothing else.
-const LANES: usize = 16;
+use super::isa::{Kernel, LANES, Simd};
 
-/// `sum of f(a, b)` over two slices of one length.
+/// `sum of f(a, b)` over two slices of one length. The order of additions depends on the number of lanes alone.
 #[inline(always)]
 fn sum_by(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
@@ -26,12 +25,6 @@ fn sum_by(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
     lanes[0]
 }
 
-/// `a · b`.
-#[inline(always)]
-pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
-    sum_by(a, b, |a, b| a * b)
-}
-
 /// `x · x`.
 #[inline(always)]
 pub(super) fn sum_squares(x: &[f32]) -> f32 {
@@ -45,10 +38,35 @@ pub(super) fn sum(x: &[f32]) -> f32 {
 }
 
 /// `y += a x`.
-#[inline(always)]
-pub(super) fn add_scaled(y: &mut [f32], a: f32, x: &[f32]) {
-    for (y, x) in y.iter_mut().zip(x) {
-        *y += a * x;
+pub(super) struct AddScaled<'a> {
+    pub y: &'a mut [f32],
+    pub a: f32,
+    pub x: &'a [f32],
+}
+
+impl Kernel for AddScaled<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for (y, x) in self.y.iter_mut().zip(self.x) {
+            *y += self.a * x;
+        }
+    }
+}
+
+/// `a · b`.
+pub(super) struct Dot<'a> {
+    pub a: &'a [f32],
+    pub b: &'a [f32],
+}
+
+impl Kernel for Dot<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> f32 {
+        sum_by(self.a, self.b, |a, b| a * b)
     }
 }
 
@@ -97,6 +115,7 @@ pub(super) fn softplus(x: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::isa::Isa;
     use super::*;
 
     /// Distance in units of the last place of the float64 result rounded to f32.
@@ -142,7 +161,8 @@ mod tests {
         for len in [0, 1, 15, 16, 17, 33] {
             let a: Vec<f32> = (0..len).map(|i| i as f32).collect();
             let want: f32 = a.iter().map(|x| x * x).sum(); // integers: exact in any order
-            assert_eq!((dot(&a, &a), sum_squares(&a)), (want, want), "{len}");
+            let dot = Isa::detect().run(Dot { a: &a, b: &a });
+            assert_eq!((dot, sum_squares(&a)), (want, want), "{len}");
         }
     }
 }

@@ -1,18 +1,73 @@
 //! Products of small f32 matrices that are in the cache: what attention, the indexer and the delta rule are made of.
 
-use super::isa::{Isa, Kernel, LANES, Simd};
+use super::isa::{Floats, Isa, Kernel, LANES, Simd};
+
+/// Vectors, and how many from a row to the next.
+pub(super) type Rows<'a> = (&'a [Floats], usize);
+
+/// As [`Rows`], to be written.
+pub(super) type RowsMut<'a> = (&'a mut [Floats], usize);
+
+/// Rows of whole vectors.
+pub(super) struct Matrix {
+    values: Vec<Floats>,
+    /// Vectors in a row.
+    vectors: usize,
+}
+
+impl Matrix {
+    /// Zeros; `cols` is rounded up to whole vectors.
+    pub(super) fn new(rows: usize, cols: usize) -> Self {
+        let vectors = cols.div_ceil(LANES);
+        Self { values: vec![Floats::default(); rows * vectors], vectors }
+    }
+
+    /// Columns, those of the padding too.
+    pub(super) fn cols(&self) -> usize {
+        self.vectors * LANES
+    }
+
+    pub(super) fn row(&self, row: usize) -> &[f32] {
+        bytemuck::cast_slice(&self.values[row * self.vectors..][..self.vectors])
+    }
+
+    pub(super) fn row_mut(&mut self, row: usize) -> &mut [f32] {
+        bytemuck::cast_slice_mut(&mut self.values[row * self.vectors..][..self.vectors])
+    }
+
+    /// The elements from `row` on, as the left operand of a [`MatMul`].
+    pub(super) fn left(&self, row: usize) -> (&[f32], [usize; 2]) {
+        (bytemuck::cast_slice(&self.values[row * self.vectors..]), [self.cols(), 1])
+    }
+
+    /// The rows from `row` on, as the right operand.
+    pub(super) fn right(&self, row: usize) -> Rows<'_> {
+        (&self.values[row * self.vectors..], self.vectors)
+    }
+
+    /// The rows from `row` on, as the result.
+    pub(super) fn result(&mut self, row: usize) -> RowsMut<'_> {
+        (&mut self.values[row * self.vectors..], self.vectors)
+    }
+
+    /// The rows from `right` to `result` as the right operand, and those from `result` on as the result.
+    pub(super) fn right_and_result(&mut self, right: usize, result: usize) -> (Rows<'_>, RowsMut<'_>) {
+        let (before, from) = self.values.split_at_mut(result * self.vectors);
+        ((&before[right * self.vectors..], self.vectors), (from, self.vectors))
+    }
+}
 
 /// `c[i, j] = keep[i] * c[i, j] + sum over k of a[i, k] * b[k, j]`, each sum in the order of k and rounded as the instruction
 /// set's `mul_add` rounds, whatever the shape: an element's bits do not depend on its neighbours.
 pub(super) struct MatMul<'a> {
-    /// Rows i, columns j, terms k of each sum. Columns are whole vectors.
+    /// Rows i, vectors of columns j, terms k of each sum.
     pub shape: [usize; 3],
     /// Elements, and their strides: `a[i, k]` is at `i * strides[0] + k * strides[1]`.
     pub a: (&'a [f32], [usize; 2]),
-    /// Elements, and from a row (a term) to the next.
-    pub b: (&'a [f32], usize),
-    /// Elements, and from a row to the next.
-    pub c: (&'a mut [f32], usize),
+    /// A row for each term.
+    pub b: Rows<'a>,
+    /// The result.
+    pub c: RowsMut<'a>,
     /// A factor for each row of what is in `c`; where absent, `c` is overwritten.
     pub keep: Option<&'a [f32]>,
 }
@@ -21,10 +76,9 @@ impl MatMul<'_> {
     /// Computes it with the vectors of `isa`.
     ///
     /// # Panics
-    /// If a slice is too short for the shape, or the columns are no whole vectors.
+    /// If a slice is too short for the shape.
     pub(super) fn run(self, isa: Isa) {
         let [m, n, k] = self.shape;
-        assert!(n.is_multiple_of(LANES), "{n} columns");
         if m == 0 || n == 0 {
             return;
         }
@@ -62,8 +116,8 @@ impl Checked<'_> {
     #[inline(always)]
     fn rows<S: Simd, const R: usize, const V: usize>(&mut self, simd: S) {
         let [m, n, _] = self.product.shape;
-        let (m_tiled, n_tiled) = (m / R * R, n / (V * LANES) * (V * LANES));
-        for j in (0..n_tiled).step_by(V * LANES) {
+        let (m_tiled, n_tiled) = (m / R * R, n / V * V);
+        for j in (0..n_tiled).step_by(V) {
             for i in (0..m_tiled).step_by(R) {
                 self.sums::<S, R, V>(simd, i, j);
             }
@@ -71,7 +125,7 @@ impl Checked<'_> {
                 self.sums::<S, 1, V>(simd, i, j);
             }
         }
-        for j in (n_tiled..n).step_by(LANES) {
+        for j in n_tiled..n {
             for i in (0..m_tiled).step_by(R) {
                 self.sums::<S, R, 1>(simd, i, j);
             }
@@ -81,26 +135,23 @@ impl Checked<'_> {
         }
     }
 
-    /// The tile at row i, column j.
+    /// The tile at row i, vector j.
     #[inline(always)]
     fn sums<S: Simd, const R: usize, const V: usize>(&mut self, simd: S, i: usize, j: usize) {
         let MatMul { shape: [.., terms], a: (a, a_strides), b: (b, b_stride), c: (c, c_stride), keep } =
             &mut self.product;
-        let lanes = |slice: &[f32], at: usize| {
-            // SAFETY: whole vectors inside rows that `MatMul::run` found inside their slices.
-            simd.load(unsafe { &*slice.as_ptr().add(at).cast::<[f32; LANES]>() })
-        };
         let mut sums = [[simd.splat(0.0); V]; R];
         if let Some(keep) = keep {
             for (r, sums) in sums.iter_mut().enumerate() {
                 let factor = simd.splat(keep[i + r]);
                 for (v, sum) in sums.iter_mut().enumerate() {
-                    *sum = simd.mul_add(factor, lanes(c, (i + r) * *c_stride + j + v * LANES), *sum);
+                    *sum = simd.mul(factor, simd.load(&c[(i + r) * *c_stride + j + v]));
                 }
             }
         }
         for k in 0..*terms {
-            let b: [S::F32; V] = std::array::from_fn(|v| lanes(b, k * *b_stride + j + v * LANES));
+            // SAFETY: term and vectors are below those of the shape, which `MatMul::run` found inside the slice.
+            let b: [S::F32; V] = std::array::from_fn(|v| simd.load(unsafe { b.get_unchecked(k * *b_stride + j + v) }));
             for (r, sums) in sums.iter_mut().enumerate() {
                 // SAFETY: row and term are below those of the shape, which `MatMul::run` found inside the slice.
                 let factor = simd.splat(unsafe { *a.get_unchecked((i + r) * a_strides[0] + k * a_strides[1]) });
@@ -111,9 +162,7 @@ impl Checked<'_> {
         }
         for (r, sums) in sums.into_iter().enumerate() {
             for (v, sum) in sums.into_iter().enumerate() {
-                let at = (i + r) * *c_stride + j + v * LANES;
-                // SAFETY: as for loads.
-                simd.store(sum, unsafe { &mut *c.as_mut_ptr().add(at).cast::<[f32; LANES]>() });
+                simd.store(sum, &mut c[(i + r) * *c_stride + j + v]);
             }
         }
     }
@@ -124,15 +173,25 @@ mod tests {
     use super::*;
 
     /// Small whole numbers: exact in every order and with every rounding.
-    fn numbers(len: usize, seed: usize) -> Vec<f32> {
-        (0..len).map(|i| ((i * 7 + seed) % 11) as f32 - 5.0).collect()
+    fn number(i: usize) -> f32 {
+        (i * 7 % 11) as f32 - 5.0
+    }
+
+    fn matrix(rows: usize, vectors: usize, seed: usize) -> Matrix {
+        let mut matrix = Matrix::new(rows, vectors * LANES);
+        for row in 0..rows {
+            for (col, value) in matrix.row_mut(row).iter_mut().enumerate() {
+                *value = number(row * 31 + col + seed);
+            }
+        }
+        matrix
     }
 
     #[test]
     fn shapes_strides_and_factors() {
         for isa in Isa::available() {
             for m in [0, 1, 2, 3, 5, 6, 7, 8, 9, 17] {
-                for n in [0, 16, 32, 48, 80] {
+                for n in [0, 1, 2, 3, 5] {
                     for k in [0, 1, 5] {
                         for transposed in [false, true] {
                             for kept in [false, true] {
@@ -146,18 +205,20 @@ mod tests {
     }
 
     fn check(isa: Isa, [m, n, k]: [usize; 3], transposed: bool, kept: bool) {
+        let a: Vec<f32> = (0..(m + 2) * (k + 2)).map(number).collect();
         let a_strides = if transposed { [1, m + 2] } else { [k + 2, 1] };
-        let (a, b) = (numbers((m + 2) * (k + 2), 1), numbers(k * (n + 3), 2));
-        let (before, keep) = (numbers(m * (n + 1), 3), numbers(m, 4));
-        let mut c = before.clone();
+        // A row before the operands and a vector beside them are not touched.
+        let (b, mut c) = (matrix(k + 1, n + 1, 2), matrix(m + 1, n + 1, 3));
+        let before = matrix(m + 1, n + 1, 3);
+        let keep: Vec<f32> = (0..m).map(number).collect();
         let keep_rows = kept.then_some(&keep[..]);
-        MatMul { shape: [m, n, k], a: (&a, a_strides), b: (&b, n + 3), c: (&mut c, n + 1), keep: keep_rows }.run(isa);
+        MatMul { shape: [m, n, k], a: (&a, a_strides), b: b.right(1), c: c.result(1), keep: keep_rows }.run(isa);
+        assert_eq!(c.row(0), before.row(0));
         for i in 0..m {
-            for j in 0..=n {
-                let sum: f32 = (0..k).map(|k| a[i * a_strides[0] + k * a_strides[1]] * b[k * (n + 3) + j]).sum();
-                let old = before[i * (n + 1) + j];
-                let want = if j == n { old } else { sum + if kept { keep[i] * old } else { 0.0 } };
-                assert_eq!(c[i * (n + 1) + j], want, "{} {:?} at {i}, {j}", isa.name(), [m, n, k]);
+            for (j, &old) in before.row(i + 1).iter().enumerate() {
+                let sum: f32 = (0..k).map(|k| a[i * a_strides[0] + k * a_strides[1]] * b.row(k + 1)[j]).sum();
+                let want = if j >= n * LANES { old } else { sum + if kept { keep[i] * old } else { 0.0 } };
+                assert_eq!(c.row(i + 1)[j], want, "{} {:?} at {i}, {j}", isa.name(), [m, n, k]);
             }
         }
     }

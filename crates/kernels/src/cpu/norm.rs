@@ -2,6 +2,7 @@
 
 use super::CpuDevice;
 use super::copy::for_each_group;
+use super::isa::{Kernel, Simd};
 use super::math::{sigmoid, silu, sum_squares};
 use super::memory::{View, ViewMut};
 use crate::device::DeviceError;
@@ -12,9 +13,9 @@ pub(super) fn rms_norm(device: &CpuDevice, o: &RmsNorm) -> Result<(), DeviceErro
     let input = Input::of(device, &o.x, &o.out)?;
     let weight = View::<f32>::of(device, &o.weight)?;
     let shared = weight.groups() == 1;
-    for_each_group(ViewMut::of(device, &o.out)?, |row, group, out| {
-        input.copy_to(row, group, out);
-        normalise(out, weight.at(0, if shared { 0 } else { group }), o.eps);
+    for_each_group(ViewMut::of(device, &o.out)?, |row, group, x| {
+        input.copy_to(row, group, x);
+        device.isa.run(Normalise { x, weight: weight.at(0, if shared { 0 } else { group }), eps: o.eps });
     });
     Ok(())
 }
@@ -23,14 +24,10 @@ pub(super) fn gated_norm(device: &CpuDevice, o: &GatedNorm) -> Result<(), Device
     let input = Input::of(device, &o.x, &o.out)?;
     let gate = View::<f32>::of(device, &o.gate)?;
     let weight = View::<f32>::of(device, &o.weight)?.at(0, 0);
-    for_each_group(ViewMut::of(device, &o.out)?, |row, group, out| {
-        input.copy_to(row, group, out);
-        normalise(out, weight, o.eps);
-        let gate = gate.at(row, group);
-        match o.activation {
-            Activation::Sigmoid => multiply_by(out, gate, sigmoid),
-            Activation::Silu => multiply_by(out, gate, silu),
-        }
+    for_each_group(ViewMut::of(device, &o.out)?, |row, group, x| {
+        input.copy_to(row, group, x);
+        device.isa.run(Normalise { x, weight, eps: o.eps });
+        device.isa.run(Gate { x, gate: gate.at(row, group), activation: o.activation });
     });
     Ok(())
 }
@@ -50,15 +47,41 @@ impl<'a> Input<'a> {
     }
 }
 
-fn normalise(x: &mut [f32], weight: &[f32], eps: f32) {
-    let factor = 1.0 / (sum_squares(x) / x.len() as f32 + eps).sqrt();
-    for (x, weight) in x.iter_mut().zip(weight) {
-        *x = *x * factor * weight;
+/// `x / sqrt(mean(x^2) + eps) * weight`, in place.
+struct Normalise<'a> {
+    x: &'a mut [f32],
+    weight: &'a [f32],
+    eps: f32,
+}
+
+impl Kernel for Normalise<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let factor = 1.0 / (sum_squares(self.x) / self.x.len() as f32 + self.eps).sqrt();
+        for (x, weight) in self.x.iter_mut().zip(self.weight) {
+            *x = *x * factor * weight;
+        }
     }
 }
 
-fn multiply_by(x: &mut [f32], gate: &[f32], activation: impl Fn(f32) -> f32) {
-    for (x, &gate) in x.iter_mut().zip(gate) {
-        *x *= activation(gate);
+/// `x * activation(gate)`, in place.
+struct Gate<'a> {
+    x: &'a mut [f32],
+    gate: &'a [f32],
+    activation: Activation,
+}
+
+impl Kernel for Gate<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let pairs = self.x.iter_mut().zip(self.gate);
+        match self.activation {
+            Activation::Sigmoid => pairs.for_each(|(x, &gate)| *x *= sigmoid(gate)),
+            Activation::Silu => pairs.for_each(|(x, &gate)| *x *= silu(gate)),
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::CpuDevice;
 use super::copy::for_each_group;
-use super::math::{dot, sigmoid};
+use super::math::{Dot, sigmoid};
 use super::memory::{View, ViewMut};
 use crate::device::DeviceError;
 use crate::op::PleGate;
@@ -13,7 +13,7 @@ pub(super) fn ple_gate(device: &CpuDevice, o: &PleGate) -> Result<(), DeviceErro
     let value = View::<f32>::of(device, &o.value)?;
     let root = (key.cols() as f32).sqrt();
     for_each_group(ViewMut::of(device, &o.out)?, |token, stream, out: &mut [f32]| {
-        let score = dot(key.at(token, stream), query.at(token, stream)) / root;
+        let score = device.isa.run(Dot { a: key.at(token, stream), b: query.at(token, stream) }) / root;
         let gate = sigmoid(signed_root(score));
         for (out, value) in out.iter_mut().zip(value.row(token)) {
             *out = gate * value;

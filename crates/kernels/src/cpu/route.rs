@@ -5,6 +5,7 @@ use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 use super::CpuDevice;
 use super::math::{exp, sum};
 use super::memory::{View, ViewMut};
+use super::rank::{index, keep_best, rank};
 use crate::device::DeviceError;
 use crate::op::{Gating, GroupLimit, Route, RouteConfig};
 
@@ -38,19 +39,16 @@ struct Chooser<'a> {
     scores: Vec<f32>,
     /// `[E]`: what experts are selected by.
     keys: Vec<f32>,
-    /// Experts that take part.
-    candidates: Vec<usize>,
+    /// Experts that take part; then the best of them.
+    ranks: Vec<u64>,
+    /// `[K]`: the chosen ones, best first.
+    chosen: Vec<usize>,
 }
 
 impl<'a> Chooser<'a> {
     fn new(config: &'a RouteConfig, bias: Option<&'a [f32]>, experts: usize) -> Self {
-        Self {
-            config,
-            bias,
-            scores: vec![0.0; experts],
-            keys: vec![0.0; experts],
-            candidates: Vec::with_capacity(experts),
-        }
+        let (scores, keys) = (vec![0.0; experts], vec![0.0; experts]);
+        Self { config, bias, scores, keys, ranks: Vec::with_capacity(experts), chosen: Vec::new() }
     }
 
     /// Writes the `ids` and `weights` of a token; false if one of its logits is not a number.
@@ -62,13 +60,12 @@ impl<'a> Chooser<'a> {
             scores(self.config.gating, logits, &mut self.scores);
         }
         self.set_keys(logits);
-        self.set_candidates();
-        best(&mut self.candidates, &self.keys, ids.len());
-        for ((id, weight), &expert) in ids.iter_mut().zip(&mut *weights).zip(&self.candidates) {
+        self.set_chosen();
+        for ((id, weight), &expert) in ids.iter_mut().zip(&mut *weights).zip(&self.chosen) {
             (*id, *weight) = (expert as i32, self.scores[expert]);
         }
         if self.config.renormalise {
-            shares(self.config.gating, logits, &self.candidates, weights);
+            shares(self.config.gating, logits, &self.chosen, weights);
         }
         weights.iter_mut().for_each(|weight| *weight *= self.config.scale);
         if let Some(share) = self.config.tail_share {
@@ -88,41 +85,40 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    fn set_candidates(&mut self) {
-        self.candidates.clear();
-        match self.config.groups {
-            None => self.candidates.extend(0..self.keys.len()),
+    fn set_chosen(&mut self) {
+        let Self { config, keys, ranks, chosen, .. } = self;
+        ranks.clear();
+        match config.groups {
+            None => ranks.extend(keys.iter().enumerate().map(|(expert, &key)| rank(key, expert))),
             Some(GroupLimit { groups, used }) => {
-                let members = self.keys.len() / groups;
-                let scores: Vec<f32> = self.keys.chunks_exact(members).map(sum_of_two_best).collect();
-                let mut chosen: Vec<usize> = (0..groups).collect();
-                best(&mut chosen, &scores, used);
-                self.candidates.extend(chosen.iter().flat_map(|group| group * members..(group + 1) * members));
+                let members = keys.len() / groups;
+                let sums = keys.chunks_exact(members).map(sum_of_two_best).enumerate();
+                let mut best: Vec<u64> = sums.map(|(group, sum)| rank(sum, group)).collect();
+                keep_best(&mut best, used);
+                for group in best.into_iter().map(index) {
+                    let experts = group * members..(group + 1) * members;
+                    ranks.extend(experts.map(|expert| rank(keys[expert], expert)));
+                }
             }
         }
+        keep_best(ranks, config.top_k);
+        ranks.sort_unstable_by(|a, b| b.cmp(a));
+        chosen.clear();
+        chosen.extend(ranks.iter().copied().map(index));
     }
 }
 
-/// Keeps the `n` indices of the highest keys, best first, ties to the lower index.
-fn best(indices: &mut Vec<usize>, keys: &[f32], n: usize) {
-    let order = |&a: &usize, &b: &usize| compare(keys[b], keys[a]).then(a.cmp(&b));
-    if n < indices.len() {
-        indices.select_nth_unstable_by(n, order);
-        indices.truncate(n);
-    }
-    indices.sort_unstable_by(order);
-}
-
-/// The order of numbers: both zeros are equal. A key that is not a number (an infinite score and its opposite as bias)
-/// has a place too, below all others.
-fn compare(a: f32, b: f32) -> std::cmp::Ordering {
-    a.partial_cmp(&b).unwrap_or_else(|| b.is_nan().cmp(&a.is_nan()))
-}
-
+/// Of a group's keys.
 fn sum_of_two_best(keys: &[f32]) -> f32 {
-    let mut two: Vec<usize> = (0..keys.len()).collect();
-    best(&mut two, keys, 2);
-    two.iter().map(|&i| keys[i]).sum()
+    let (mut first, mut second) = (f32::NEG_INFINITY, f32::NEG_INFINITY);
+    for &key in keys {
+        if key > first {
+            (first, second) = (key, first);
+        } else if key > second {
+            second = key;
+        }
+    }
+    if keys.len() > 1 { first + second } else { first }
 }
 
 /// `e^(logit - shift)`, where an infinite logit equals an infinite shift.

@@ -134,6 +134,7 @@ pub(super) fn check(op: &Op) -> Result {
         Op::SelectBlocks(o) => {
             let [t, _, w] = shape(&o.q);
             c.that(o.ratio > 0, || "ratio is 0".into())?;
+            c.that(o.q.groups > 0, || "no query heads".into())?;
             c.tensor("q", &o.q, &[F32], shape(&o.q))?;
             c.at_least("keys", &o.keys, &[F32], [(o.pos0 + t) / o.ratio, 1, w])?;
             c.tensor("out", &o.out, &[I32], [t, 1, o.out.cols])?;

@@ -52,9 +52,11 @@ fn choose(logits: &[f64], bias: Option<&[f64]>, config: &RouteConfig) -> Vec<usi
     chosen
 }
 
-/// Sorted by falling key; a stable sort leaves ties in the order of the indices. (Adding 0 makes -0 equal to 0.)
+/// Sorted by falling key; a stable sort leaves ties in the order of the indices. A key that is no number (infinity and its
+/// opposite as bias) comes last.
 fn best_first(mut indices: Vec<usize>, keys: &[f64]) -> Vec<usize> {
-    indices.sort_by(|&a, &b| (keys[b] + 0.0).total_cmp(&(keys[a] + 0.0)));
+    let place = |i: usize| if keys[i].is_nan() { (0, 0.0) } else { (1, keys[i]) };
+    indices.sort_by(|&a, &b| place(b).partial_cmp(&place(a)).expect("numbers"));
     indices
 }
 
