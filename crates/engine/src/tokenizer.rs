@@ -13,6 +13,7 @@ mod bpe;
 mod byte_level;
 mod data;
 mod error;
+mod escape;
 mod gguf;
 mod merge;
 mod pretokenizer;
@@ -25,6 +26,8 @@ pub use data::{TokenKind, TokenizerData};
 pub use error::TokenizerError;
 pub use special::Special;
 pub use stream::StreamDecoder;
+
+use std::borrow::Cow;
 
 use bpe::Bpe;
 use sentencepiece::SentencePiece;
@@ -108,31 +111,55 @@ impl Tokenizer {
 
     /// The ids of `text` alone, without BOS or EOS.
     pub fn encode(&self, text: &str, special: Special) -> Result<Vec<u32>, TokenizerError> {
-        if text.len() >= u32::MAX as usize {
-            return Err(TokenizerError::TextTooLong { bytes: text.len() });
-        }
         let mut ids = Vec::new();
         for fragment in self.special.split(text, special) {
-            match (fragment, &self.model) {
-                (Fragment::Token(id), _) => ids.push(id),
-                (Fragment::Text(text), Model::Bpe(bpe)) => bpe.encode(&self.vocab, text, &mut ids)?,
-                // No two texts follow one another, so each one begins the prompt or follows a special token.
-                (Fragment::Text(text), Model::SentencePiece(model)) => model.encode(text, &mut ids)?,
+            match fragment {
+                Fragment::Token(id) => ids.push(id),
+                Fragment::Text(text) if special == Special::ParseShown => {
+                    self.encode_text(&escape::reveal(text), &mut ids)?;
+                }
+                Fragment::Text(text) => self.encode_text(text, &mut ids)?,
             }
         }
         Ok(ids)
+    }
+
+    /// Appends the ids of a stretch of text without special tokens.
+    ///
+    /// No two stretches follow one another, so each one begins the prompt or follows a special token.
+    fn encode_text(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
+        if text.len() >= u32::MAX as usize {
+            return Err(TokenizerError::TextTooLong { bytes: text.len() });
+        }
+        match &self.model {
+            Model::Bpe(bpe) => bpe.encode(&self.vocab, text, ids),
+            Model::SentencePiece(model) => model.encode(text, ids),
+        }
+    }
+
+    /// `text` with its control tokens disguised until it is encoded as [`Special::ParseShown`]. For a user's part of a
+    /// chat, before a template joins it with control tokens that are meant.
+    pub fn hide_control<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.special.hide(text)
     }
 
     /// The ids of a whole prompt: `text`, with BOS before and EOS behind it where the file asks for them.
     ///
     /// A text that already begins with BOS (a chat template wrote it) or ends with EOS does not get a second one.
     pub fn encode_prompt(&self, text: &str, special: Special) -> Result<Vec<u32>, TokenizerError> {
+        let mut ids = self.encode_with_bos(text, special)?;
+        if let Some(eos) = self.eos.filter(|eos| self.add_eos && ids.last() != Some(eos)) {
+            ids.push(eos);
+        }
+        Ok(ids)
+    }
+
+    /// The ids of `text`, with BOS before it where the file asks for it and `text` does not begin with it. For a chat,
+    /// whose end the template decides.
+    pub fn encode_with_bos(&self, text: &str, special: Special) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = self.encode(text, special)?;
         if let Some(bos) = self.bos.filter(|bos| self.add_bos && ids.first() != Some(bos)) {
             ids.insert(0, bos);
-        }
-        if let Some(eos) = self.eos.filter(|eos| self.add_eos && ids.last() != Some(eos)) {
-            ids.push(eos);
         }
         Ok(ids)
     }

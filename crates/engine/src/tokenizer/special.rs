@@ -1,9 +1,13 @@
 //! Finds the tokens that are recognised in text as a whole, before any splitting and merging.
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use aho_corasick::{AhoCorasick, Input, MatchKind};
 
 use super::data::TokenKind;
 use super::error::TokenizerError;
+use super::escape;
 use super::vocab::Vocab;
 
 /// What to do with the text of a control token (`<|im_start|>`, `</s>`) inside a text to encode.
@@ -13,8 +17,11 @@ use super::vocab::Vocab;
 pub enum Special {
     /// It is text, and is spelled out with ordinary tokens. For what a user typed.
     AsText,
-    /// It is the token. For what a chat template rendered.
+    /// It is the token. For a prompt that somebody wrote with them in it.
     Parse,
+    /// It is the token, unless [`Tokenizer::hide_control`](super::Tokenizer::hide_control) disguised it; then it is text
+    /// again. For what a chat template rendered.
+    ParseShown,
 }
 
 /// A stretch of text, or a special token found between two of them.
@@ -30,6 +37,7 @@ pub(super) enum Fragment<'t> {
 #[derive(Debug, Clone)]
 pub(super) struct SpecialTokens {
     user_defined: Matcher,
+    control: Matcher,
     all: Matcher,
 }
 
@@ -37,15 +45,26 @@ impl SpecialTokens {
     /// Collects the user-defined, control and unknown tokens of `vocab`.
     pub(super) fn new(vocab: &Vocab) -> Result<Self, TokenizerError> {
         let user_defined = |kind| kind == TokenKind::UserDefined;
-        Ok(Self { user_defined: Matcher::new(vocab, user_defined)?, all: Matcher::new(vocab, TokenKind::is_special)? })
+        let control = |kind: TokenKind| kind.is_special() && !user_defined(kind);
+        Ok(Self {
+            user_defined: Matcher::new(vocab, user_defined)?,
+            control: Matcher::new(vocab, control)?,
+            all: Matcher::new(vocab, TokenKind::is_special)?,
+        })
     }
 
     /// Cuts `text` at its special tokens. Of several that begin at one place, the longest counts.
     pub(super) fn split<'t>(&self, text: &'t str, special: Special) -> Vec<Fragment<'t>> {
         match special {
             Special::AsText => self.user_defined.split(text),
-            Special::Parse => self.all.split(text),
+            Special::Parse | Special::ParseShown => self.all.split(text),
         }
+    }
+
+    /// `text` with its control tokens hidden from [`split`](Self::split), see [`escape`].
+    pub(super) fn hide<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let begins = self.control.begins(text);
+        escape::hide(text, |at| begins.contains(&at))
     }
 }
 
@@ -81,5 +100,17 @@ impl Matcher {
             fragments.push(Fragment::Text(&text[at..]));
         }
         fragments
+    }
+
+    /// The byte offsets of `text` at which one of the tokens begins.
+    fn begins(&self, text: &str) -> HashSet<usize> {
+        let mut begins = HashSet::new();
+        let mut at = 0;
+        while let Some(found) = self.automaton.find(Input::new(text).range(at..)) {
+            begins.insert(found.start());
+            // Another one may begin inside this one.
+            at = found.start() + 1;
+        }
+        begins
     }
 }
