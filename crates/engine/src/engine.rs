@@ -1,12 +1,14 @@
 //! A loaded model.
 
-use std::sync::Arc;
+use std::io::Read;
+use std::sync::{Arc, OnceLock};
 
 use argon_gguf::Gguf;
 use argon_kernels::{Device, Precision};
 
 use crate::EngineError;
 use crate::config::{Config, MixerKind};
+use crate::fingerprint::fingerprint;
 use crate::model::Model;
 use crate::session::{Session, SessionOptions};
 use crate::tokenizer::{Tokenizer, TokenizerData};
@@ -23,6 +25,16 @@ pub(crate) struct Loaded {
     pub precision: Precision,
     tokenizer: Result<Tokenizer, EngineError>,
     info: ModelInfo,
+    gguf: Gguf,
+    /// Of the model; computed when a session is first saved or restored.
+    fingerprint: OnceLock<u128>,
+}
+
+impl Loaded {
+    /// Tells this model from others.
+    pub fn fingerprint(&self) -> u128 {
+        *self.fingerprint.get_or_init(|| fingerprint(&self.gguf))
+    }
 }
 
 /// How a model is run.
@@ -80,7 +92,8 @@ impl Engine {
             check_vocabulary(tokenizer, model.vocabulary())?;
         }
         let info = ModelInfo::new(&gguf, &model, precision, &leftovers)?;
-        Ok(Self(Arc::new(Loaded { model, device, precision, tokenizer, info })))
+        let fingerprint = OnceLock::new();
+        Ok(Self(Arc::new(Loaded { model, device, precision, tokenizer, info, gguf, fingerprint })))
     }
 
     /// What there is to know about the model.
@@ -101,6 +114,18 @@ impl Engine {
     /// A new conversation: all memory that it will need is claimed now.
     pub fn session(&self, options: SessionOptions) -> Result<Session, EngineError> {
         Session::new(self.0.clone(), options)
+    }
+
+    /// A conversation that [`Session::save`] wrote, to go on as if it had never stopped: to the bit on the same device, up
+    /// to rounding on another. Context and chunk may be others than before, as far as the context has room for what is held.
+    ///
+    /// `source` is read to its end, in small pieces: give it a buffer.
+    ///
+    /// # Errors
+    /// [`EngineError::SessionFile`] if it is no saved session, or one of another model, precision or type of cache, or holds
+    /// too much for the context, or is cut off or damaged. Nothing is allocated by what the file says.
+    pub fn restore(&self, source: impl Read, options: SessionOptions) -> Result<Session, EngineError> {
+        Session::restore(self.0.clone(), source, options)
     }
 }
 

@@ -3,6 +3,7 @@
 use argon_gguf::Format;
 use argon_kernels::DeviceError;
 
+use crate::session::SessionFileError;
 use crate::tokenizer::TokenizerError;
 
 /// Everything the engine can refuse. Each message names the key, tensor or option.
@@ -18,6 +19,9 @@ pub enum EngineError {
     /// The file's tokenizer cannot be built.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    /// A session cannot be saved or restored.
+    #[error(transparent)]
+    SessionFile(#[from] SessionFileError),
     /// A chunk is too large to be planned.
     #[error("the routing plan of a chunk: {0}")]
     Plan(#[from] argon_plan::Error),

@@ -14,6 +14,7 @@ mod config;
 mod engine;
 mod error;
 mod experts;
+mod fingerprint;
 mod model;
 pub mod probe;
 pub mod sampler;
@@ -24,5 +25,5 @@ mod weights;
 
 pub use engine::{Engine, EngineOptions, ModelInfo};
 pub use error::EngineError;
-pub use session::{Logits, LogitsOut, Progress, Session, SessionOptions, StatePart};
+pub use session::{Logits, LogitsOut, Progress, Session, SessionFileError, SessionOptions, StatePart};
 pub use state::CacheTypes;

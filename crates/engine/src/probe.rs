@@ -1,6 +1,7 @@
 //! A look inside a forward pass: a probe names the intermediates that it wants; only those are copied to the host.
 
 use argon_kernels::{DType, Device, Tensor};
+use half::f16;
 
 use crate::EngineError;
 
@@ -83,8 +84,13 @@ pub(crate) fn show(
     Ok(())
 }
 
-/// The elements of an f32 tensor.
+/// The elements of an f32 or f16 tensor.
 pub(crate) fn read_f32(device: &dyn Device, tensor: &Tensor) -> Result<Vec<f32>, EngineError> {
+    if tensor.dtype == DType::F16 {
+        let mut values = vec![f16::ZERO; tensor.len()];
+        device.read(tensor, bytemuck::cast_slice_mut(&mut values))?;
+        return Ok(values.into_iter().map(f16::to_f32).collect());
+    }
     let mut values = vec![0f32; tensor.len()];
     device.read(tensor, bytemuck::cast_slice_mut(&mut values))?;
     Ok(values)

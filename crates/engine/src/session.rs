@@ -1,5 +1,8 @@
 //! A conversation: everything that one sequence of tokens leaves behind, and the chunk-wise way through a prompt.
 
+mod file;
+
+use std::io::{Read, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -12,6 +15,7 @@ use crate::model::pass::{Chunk, Pass};
 use crate::model::{Scratch, State};
 use crate::probe::{Blind, Probe, read_f32};
 use crate::state::CacheTypes;
+pub use file::SessionFileError;
 
 /// Sizes of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,16 +87,14 @@ pub struct StatePart {
 }
 
 /// One conversation with a model. It owns all of its memory: caches of keys and values, DeltaNet memories, convolution
-/// tails, indexer keys, the last tokens for n-grams, the position, and the scratch of its chunks.
+/// tails, indexer keys, the tokens themselves, and the scratch of its chunks.
 pub struct Session {
     engine: Arc<Loaded>,
     options: SessionOptions,
     state: State,
     scratch: Scratch,
-    /// Tokens held.
-    len: usize,
-    /// The last of them, as many as an n-gram can reach back.
-    recent: Vec<u32>,
+    /// The tokens that it holds.
+    tokens: Vec<u32>,
     /// An error interrupted a chunk.
     unfinished: bool,
 }
@@ -113,17 +115,22 @@ impl Session {
         let (device, config) = (engine.device.as_ref(), &engine.model.config);
         let state = State::new(device, config, options.cache, options.context)?;
         let scratch = Scratch::new(device, &engine.model, options.chunk, options.context)?;
-        Ok(Self { engine, options, state, scratch, len: 0, recent: Vec::new(), unfinished: false })
+        Ok(Self { engine, options, state, scratch, tokens: Vec::new(), unfinished: false })
     }
 
-    /// Tokens that the session holds.
+    /// Number of tokens that the session holds.
     pub fn len(&self) -> usize {
-        self.len
+        self.tokens.len()
+    }
+
+    /// The tokens that the session holds.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
     }
 
     /// Whether it holds none.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.tokens.is_empty()
     }
 
     /// Tokens that it has room for.
@@ -171,16 +178,49 @@ impl Session {
         for (_, state) in self.state.tensors().filter(|(_, state)| state.starts_at_zero()) {
             self.engine.device.enqueue(&Fill { dst: state.tensor.clone(), value: 0.0 }.into())?;
         }
-        self.len = 0;
-        self.recent.clear();
+        self.tokens.clear();
         self.unfinished = false;
         Ok(())
+    }
+
+    /// Makes what the session holds a beginning of `prompt` that is shorter than it, and returns its length: what is left to
+    /// [`prefill`](Self::prefill) is `prompt[kept..]`.
+    ///
+    /// A conversation grows at its end, so usually everything is kept. Where `prompt` differs from what is held (a template
+    /// may rewrite what was said before), keys and values are kept up to the difference; but recurrent states do not go
+    /// back, so that a model that has them starts over: `kept` is less than [`len`](Self::len) was. After an error that left
+    /// the session unfinished nothing is kept.
+    pub fn keep(&mut self, prompt: &[u32]) -> Result<usize, EngineError> {
+        let common = self.tokens.iter().zip(prompt).take_while(|(held, wanted)| held == wanted).count();
+        let kept = common.min(prompt.len().saturating_sub(1));
+        if self.unfinished || (kept < self.len() && self.state.tensors().any(|(_, state)| !state.goes_back())) {
+            self.reset()?;
+        }
+        self.tokens.truncate(kept);
+        Ok(self.len())
+    }
+
+    /// Writes everything that the session holds to `out`, for [`Engine::restore`](crate::Engine::restore). Of the caches
+    /// only what is in use is written.
+    pub fn save(&self, out: impl Write) -> Result<(), EngineError> {
+        if self.unfinished {
+            return Err(EngineError::Unfinished);
+        }
+        file::save(self, out)
+    }
+
+    pub(crate) fn restore(
+        engine: Arc<Loaded>,
+        source: impl Read,
+        options: SessionOptions,
+    ) -> Result<Self, EngineError> {
+        file::restore(engine, source, options)
     }
 
     /// Copies the session's state to the host: what is in use of every tensor that it keeps.
     pub fn state(&self) -> Result<Vec<StatePart>, EngineError> {
         let part = |(layer, state): (usize, crate::state::StateTensor)| {
-            let values = read_f32(self.engine.device.as_ref(), &state.in_use(self.len))?;
+            let values = read_f32(self.engine.device.as_ref(), &state.in_use(self.len()))?;
             Ok(StatePart { layer, name: state.name, values })
         };
         self.state.tensors().map(part).collect()
@@ -219,7 +259,7 @@ impl Session {
         if self.unfinished {
             return Err(EngineError::Unfinished);
         }
-        let (prompt, held, context) = (tokens.len(), self.len, self.options.context);
+        let (prompt, held, context) = (tokens.len(), self.len(), self.options.context);
         if prompt > context - held {
             return Err(EngineError::ContextFull { prompt, held, context });
         }
@@ -255,7 +295,9 @@ impl Session {
     ) -> Result<(), EngineError> {
         let Loaded { model, device, precision, .. } = self.engine.as_ref();
         let device: &dyn Device = device.as_ref();
-        let chunk = Chunk { tokens, start: self.len, before: &self.recent };
+        let reach = model.config.ngrams.as_ref().map_or(0, |ngrams| ngrams.longest - 1);
+        let before = &self.tokens[self.len().saturating_sub(reach)..];
+        let chunk = Chunk { tokens, start: self.len(), before };
         let mut pass = Pass { device, precision: *precision, chunk, probe };
         model.forward(&mut pass, &self.state, &self.scratch)?;
         model.logits(&pass, &self.scratch, first_row, tokens.len(), |rows| {
@@ -263,15 +305,7 @@ impl Session {
             Ok(())
         })?;
         device.sync()?;
-        self.len += tokens.len();
-        self.remember(tokens);
+        self.tokens.extend_from_slice(tokens);
         Ok(())
-    }
-
-    /// Keeps the last tokens, as many as an n-gram reaches back.
-    fn remember(&mut self, tokens: &[u32]) {
-        let reach = self.engine.model.config.ngrams.as_ref().map_or(0, |ngrams| ngrams.longest - 1);
-        self.recent.extend(&tokens[tokens.len().saturating_sub(reach)..]);
-        self.recent.drain(..self.recent.len().saturating_sub(reach));
     }
 }

@@ -59,6 +59,11 @@ impl<'a> StateTensor<'a> {
         })
     }
 
+    /// Whether the rows in use of a shorter sequence are what they were when the sequence was shorter.
+    pub fn goes_back(&self) -> bool {
+        matches!(self.rows, Rows::PerToken)
+    }
+
     /// Whether it must be zero at the start.
     pub fn starts_at_zero(&self) -> bool {
         matches!(self.rows, Rows::Whole)

@@ -7,5 +7,6 @@ mod keys;
 mod npy;
 mod oracle;
 mod parts;
+mod saved;
 mod session;
 mod tensors;
