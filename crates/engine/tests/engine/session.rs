@@ -116,7 +116,8 @@ fn an_error_in_the_middle_asks_for_a_reset_and_harms_no_other_session() {
     let (mut bad, mut other) = (session(&engine, 4), session(&engine, 4));
     let start = prefill(&mut other, &good[..3], Logits::All);
     let error = bad.prefill(&[1, 2, 3, 4, 5, BAD], Logits::Last, &mut go_on);
-    assert_eq!(error, Err(EngineError::Device(DeviceError::NanLogit { layer: 0, token: 1 })));
+    // Attention multiplies by blocks, so that a NaN may spoil the tokens before it in its chunk, too.
+    let Err(EngineError::Device(DeviceError::NanLogit { layer: 0, token: 0 | 1 })) = error else { panic!("{error:?}") };
     assert_eq!(bad.prefill(&[1], Logits::Last, &mut go_on), Err(EngineError::Unfinished));
     let end = prefill(&mut other, &good[3..], Logits::All);
     let alone = [all_logits(&engine, 4, &good[..3]).values, Vec::new()].concat();
