@@ -1,122 +1,102 @@
 //! The causal depthwise convolution.
 
-use rayon::iter::{IndexedParallelIterator, ParallelIterator};
+use rayon::iter::ParallelIterator;
 
 use super::CpuDevice;
-use super::isa::{Isa, Kernel, Simd};
+use super::copy::rows_per_task;
+use super::isa::{Kernel, LANES, Simd};
 use super::math::silu;
-use super::memory::{Tile, View, ViewMut};
+use super::memory::{View, ViewMut};
 use crate::device::DeviceError;
 use crate::op::Conv;
 
-/// Channels in one task.
-const CHANNELS: usize = 256;
-
 pub(super) fn conv(device: &CpuDevice, o: &Conv) -> Result<(), DeviceError> {
     let x = View::<f32>::of(device, &o.x)?;
-    let weight = View::<f32>::of(device, &o.weight)?;
-    let state = ViewMut::<f32>::of(device, &o.state)?;
+    let weights = by_tap(View::of(device, &o.weight)?);
+    let input = Input { x, state: View::of(device, &o.state)? };
     let out = ViewMut::<f32>::of(device, &o.out)?;
-    let (tokens, history) = (x.rows(), state.rows());
-    if x.cols() == 0 {
-        return Ok(());
-    }
-    if history == 0 {
-        // One tap and nothing to remember: there are no tiles of the state to walk along with.
-        out.tiles([tokens.max(1), 1, CHANNELS]).for_each(|mut out| convolve(device.isa, o, x, weight, None, &mut out));
-        return Ok(());
-    }
-    let states = state.tiles([history, 1, CHANNELS]);
-    if tokens == 0 {
-        return Ok(());
-    }
-    out.tiles([tokens, 1, CHANNELS]).zip(states).for_each(|(mut out, mut state)| {
-        convolve(device.isa, o, x, weight, Some(&state), &mut out);
-        remember(x, &mut state);
+    let channels = out.cols().max(1);
+    out.tiles([rows_per_task(channels), 1, channels]).for_each(|mut tile| {
+        let mut taps = Vec::with_capacity(o.weight.cols);
+        for (i, token) in tile.rows.enumerate() {
+            taps.clear();
+            taps.extend(
+                weights.chunks_exact(channels).enumerate().map(|(j, w)| (w, input.row(token + j * o.dilation))),
+            );
+            device.isa.run(SumTaps { taps: &taps, accumulate: o.accumulate, out: tile.view.at_mut(i, 0) });
+        }
     });
+    remember(x, ViewMut::of(device, &o.state)?);
     Ok(())
 }
 
-/// Output of some channels, for all tokens.
-fn convolve(
-    isa: Isa,
-    o: &Conv,
-    x: View<'_, f32>,
-    weight: View<'_, f32>,
-    state: Option<&Tile<'_, f32>>,
-    out: &mut Tile<'_, f32>,
-) {
-    let (taps, channels) = (weight.cols(), out.cols.clone());
-    let history = (taps - 1) * o.dilation;
-    // [k, channels]: the weights of a tap next to each other.
-    let by_tap: Vec<f32> = (0..taps).flat_map(|j| channels.clone().map(move |c| weight.at(c, 0)[j])).collect();
-    let mut sums = vec![0.0; channels.len()];
-    for token in 0..x.rows() {
-        sums.fill(0.0);
-        for (j, weights) in by_tap.chunks_exact(channels.len()).enumerate() {
-            // Row of state and chunk together.
-            let row = token + j * o.dilation;
-            let input = match state {
-                Some(state) if row < history => state.view.at(row, 0),
-                _ => &x.row(row - history)[channels.clone()],
-            };
-            isa.run(AddProduct { sums: &mut sums, weights, input });
+/// `[k, C]`: the weights of a tap next to each other.
+fn by_tap(weight: View<'_, f32>) -> Vec<f32> {
+    let (channels, taps) = (weight.rows(), weight.cols());
+    let mut by_tap = vec![0.0; taps * channels];
+    for channel in 0..channels {
+        for (tap, &value) in weight.at(channel, 0).iter().enumerate() {
+            by_tap[tap * channels + channel] = value;
         }
-        isa.run(Finish { sums: &sums, accumulate: o.accumulate, out: out.view.at_mut(token, 0) });
     }
+    by_tap
 }
 
-/// `sums += weights * input`.
-struct AddProduct<'a> {
-    sums: &'a mut [f32],
-    weights: &'a [f32],
-    input: &'a [f32],
+/// State and chunk, one behind the other.
+struct Input<'a> {
+    x: View<'a, f32>,
+    state: View<'a, f32>,
 }
 
-impl Kernel for AddProduct<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        for ((sum, weight), input) in self.sums.iter_mut().zip(self.weights).zip(self.input) {
-            *sum += weight * input;
+impl Input<'_> {
+    fn row(&self, row: usize) -> &[f32] {
+        match row.checked_sub(self.state.rows()) {
+            Some(token) => self.x.row(token),
+            None => self.state.row(row),
         }
     }
 }
 
-/// `out = silu(sums)`, or `out += silu(sums)`.
-struct Finish<'a> {
-    sums: &'a [f32],
+/// `out = silu(sum of weights * input over the taps)`, or `out +=` that.
+struct SumTaps<'a> {
+    /// Weights and input of each tap.
+    taps: &'a [(&'a [f32], &'a [f32])],
     accumulate: bool,
     out: &'a mut [f32],
 }
 
-impl Kernel for Finish<'_> {
+impl Kernel for SumTaps<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        if self.accumulate {
-            self.out.iter_mut().zip(self.sums).for_each(|(out, &sum)| *out += silu(sum));
-        } else {
-            self.out.iter_mut().zip(self.sums).for_each(|(out, &sum)| *out = silu(sum));
+        let store = |out: &mut f32, sum: f32| *out = if self.accumulate { *out + silu(sum) } else { silu(sum) };
+        let (vectors, rest) = self.out.as_chunks_mut::<LANES>();
+        for (v, out) in vectors.iter_mut().enumerate() {
+            let mut sums = [0.0; LANES];
+            for (weights, input) in self.taps {
+                let (weights, input) = (&weights.as_chunks::<LANES>().0[v], &input.as_chunks::<LANES>().0[v]);
+                for lane in 0..LANES {
+                    sums[lane] += weights[lane] * input[lane];
+                }
+            }
+            out.iter_mut().zip(sums).for_each(|(out, sum)| store(out, sum));
+        }
+        let first = vectors.len() * LANES;
+        for (i, out) in rest.iter_mut().enumerate() {
+            let terms = self.taps.iter().map(|(weights, input)| weights[first + i] * input[first + i]);
+            store(out, terms.fold(0.0, |sum, term| sum + term));
         }
     }
 }
 
 /// Moves the last rows of state and chunk together into the state.
-fn remember(x: View<'_, f32>, state: &mut Tile<'_, f32>) {
-    let (tokens, history) = (x.rows(), state.rows.len());
-    let kept = history.saturating_sub(tokens);
-    let mut moved = Vec::new();
+fn remember(x: View<'_, f32>, mut state: ViewMut<'_, f32>) {
+    let (tokens, history) = (x.rows(), state.rows());
     for row in 0..history {
-        if row < kept {
-            moved.clear();
-            moved.extend_from_slice(state.view.at(row + tokens, 0));
-            state.view.at_mut(row, 0).copy_from_slice(&moved);
-        } else {
-            let from = row + tokens - history;
-            state.view.at_mut(row, 0).copy_from_slice(&x.row(from)[state.cols.clone()]);
+        match (row + tokens).checked_sub(history) {
+            Some(token) => state.at_mut(row, 0).copy_from_slice(x.row(token)),
+            None => state.copy_row(row + tokens, row),
         }
     }
 }

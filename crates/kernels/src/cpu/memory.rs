@@ -258,8 +258,6 @@ pub(super) struct Tile<'a, T> {
     pub rows: Range<usize>,
     /// Its groups in the whole.
     pub groups: Range<usize>,
-    /// Its columns in the whole.
-    pub cols: Range<usize>,
     /// Its elements.
     pub view: ViewMut<'a, T>,
 }
@@ -300,6 +298,13 @@ impl<'a, T: Element> ViewMut<'a, T> {
         let offset = self.extent.at(row, group);
         // SAFETY: as in `at`; this view is borrowed exclusively, and no other reaches the same memory (module comment).
         unsafe { std::slice::from_raw_parts_mut(self.first.add(offset).as_ptr(), self.extent.cols) }
+    }
+
+    /// Copies the first group of one row to that of another.
+    pub(super) fn copy_row(&mut self, from: usize, to: usize) {
+        let (from, to) = (self.extent.at(from, 0), self.extent.at(to, 0));
+        // SAFETY: both groups are inside the buffer, and this view is borrowed exclusively.
+        unsafe { self.first.add(to).copy_from(self.first.add(from), self.extent.cols) };
     }
 
     /// All elements.
@@ -348,7 +353,7 @@ impl<'a, T: Element> ViewMut<'a, T> {
         // SAFETY: inside the span of the whole, as all three starts are inside its shape.
         let first = unsafe { self.first.add(self.extent.at(rows.start, groups.start) + cols.start) };
         let extent = Extent { rows: rows.len(), groups: groups.len(), cols: cols.len(), ..self.extent };
-        Tile { rows, groups, cols, view: ViewMut { first, extent, life: PhantomData } }
+        Tile { rows, groups, view: ViewMut { first, extent, life: PhantomData } }
     }
 }
 
