@@ -151,7 +151,7 @@ fn main() {
     println!("{}, T = {t}, POS = {pos}", device.info().name);
     let mut bench = Bench { device, random: 1 };
     for (name, op) in bench.ops(t, pos) {
-        if matches!(op, Op::Route(_) | Op::Plan(_)) {
+        if matches!(op, Op::Route(_) | Op::Plan(_) | Op::SelectBlocks(_)) {
             bench.device.enqueue(&op).unwrap(); // what follows depends on their integers
         }
         if name.contains(&filter) {

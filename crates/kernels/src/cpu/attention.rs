@@ -2,7 +2,10 @@
 //!
 //! A task has some neighbouring queries and all query heads of one key head, as lanes. For each block of keys, one product
 //! gives the scores (keys by lanes), the softmax goes on lane by lane from what it knew (its highest score, its sum), and a
-//! second product adds the weighted values. Blocks are the same wherever a chunk was cut, and so are the bits.
+//! second product adds the weighted values. Blocks of keys are the same wherever a chunk was cut, and so are the bits.
+//!
+//! Where blocks are selected, tokens that choose alike go together, over the keys that any of them sees; nothing is done for
+//! keys that none of them sees.
 
 use std::ops::Range;
 
@@ -70,42 +73,119 @@ impl<K: Cached, V: Cached> Operands<'_, K, V> {
     /// The output of some tokens and of all heads of one key head.
     fn tile(&self, out: &mut Tile<'_, f32>) {
         let (tokens, heads) = (out.rows.clone(), out.groups.clone());
-        if tokens.clone().all(|token| self.sees_all(token)) {
-            let end = self.pos0 + tokens.end;
-            self.attend(Lanes { tokens, heads }, 0..end, out);
-        } else {
-            for token in tokens {
-                self.attend(Lanes { tokens: token..token + 1, heads: heads.clone() }, self.visible(token), out);
+        match &self.selection {
+            None => self.attend(&Lanes { tokens, heads }, 0..self.end(&out.rows), |_| Sight::All, out),
+            Some((blocks, ratio)) => {
+                let seen: Vec<BlockSet> = tokens.clone().map(|t| self.seen(t, blocks.row(t), *ratio)).collect();
+                self.selected(&Lanes { tokens, heads }, &seen, *ratio, out);
             }
         }
     }
 
-    fn attend(&self, lanes: Lanes, keys: impl Iterator<Item = usize>, out: &mut Tile<'_, f32>) {
-        let mut state = State::new(self, &lanes);
-        state.add(self, &lanes, keys);
-        state.end(self, &lanes, out);
+    /// One past the last key that a range of tokens may see.
+    fn end(&self, tokens: &Range<usize>) -> usize {
+        self.pos0 + tokens.end
     }
 
-    /// Complete blocks that are selected for a token, and their length.
-    fn blocks(&self, token: usize) -> Option<(impl Iterator<Item = usize> + '_, usize)> {
-        let (blocks, ratio) = self.selection.as_ref()?;
+    /// The blocks of which a token sees something: the selected complete ones, and the one that is not complete yet.
+    fn seen(&self, token: usize, selected: &[i32], ratio: usize) -> BlockSet {
         let complete = (self.pos0 + token + 1) / ratio;
-        let blocks = blocks.row(token).iter().filter_map(|&block| usize::try_from(block).ok());
-        Some((blocks.filter(move |&block| block < complete), *ratio))
+        let mut seen = BlockSet::new(complete + 1);
+        let selected = selected.iter().filter_map(|&block| usize::try_from(block).ok());
+        selected.filter(|&block| block < complete).for_each(|block| seen.insert(block));
+        seen.insert(complete);
+        seen
     }
 
-    /// Whether a token's selection leaves nothing out.
-    fn sees_all(&self, token: usize) -> bool {
-        self.blocks(token).is_none_or(|(blocks, ratio)| blocks.eq(0..(self.pos0 + token + 1) / ratio))
+    /// Tokens that choose alike share the blocks that any of them sees; of others, each half is on its own.
+    fn selected(&self, lanes: &Lanes, seen: &[BlockSet], ratio: usize, out: &mut Tile<'_, f32>) {
+        let Lanes { tokens, heads } = lanes;
+        let (mut any, mut all) = (seen[0].clone(), seen[0].clone());
+        for seen in &seen[1..] {
+            any.unite(seen);
+            all.intersect(seen);
+        }
+        let most = seen.iter().map(BlockSet::len).max().unwrap_or(0);
+        if seen.len() == 1 || any.len() * 2 <= most * 3 {
+            let end = self.end(tokens);
+            let keys = any.iter().flat_map(|block| block * ratio..((block + 1) * ratio).min(end));
+            let sight = |key| if all.contains(key / ratio) { Sight::All } else { Sight::Some(seen, key / ratio) };
+            self.attend(lanes, keys, sight, out);
+        } else {
+            let half = seen.len() / 2;
+            let middle = tokens.start + half;
+            for (tokens, seen) in [(tokens.start..middle, &seen[..half]), (middle..tokens.end, &seen[half..])] {
+                self.selected(&Lanes { tokens, heads: heads.clone() }, seen, ratio, out);
+            }
+        }
     }
 
-    /// The keys that a token sees: those of its selected blocks, and those of the block that is not complete yet.
-    fn visible(&self, token: usize) -> impl Iterator<Item = usize> + '_ {
-        let end = self.pos0 + token + 1;
-        let tail = self.blocks(token).map_or(0, |(_, ratio)| end / ratio * ratio);
-        let blocks = self.blocks(token).into_iter();
-        let selected = blocks.flat_map(|(blocks, ratio)| blocks.flat_map(move |b| b * ratio..(b + 1) * ratio));
-        selected.chain(tail..end)
+    /// Attends to `keys`, of which each lane sees those that are not ahead of it and that `sight` lets its token see.
+    fn attend<'s>(
+        &self,
+        lanes: &Lanes,
+        keys: impl Iterator<Item = usize>,
+        sight: impl Fn(usize) -> Sight<'s>,
+        out: &mut Tile<'_, f32>,
+    ) {
+        let mut state = State::new(self, lanes);
+        let mut keys = keys.peekable();
+        let mut block = Vec::with_capacity(KEYS);
+        while keys.peek().is_some() {
+            block.clear();
+            block.extend(keys.by_ref().take(KEYS));
+            state.score(self, lanes, &block);
+            for (i, &key) in block.iter().enumerate() {
+                state.hide(i, key, lanes, sight(key));
+            }
+            state.add_values(self, lanes, block.len());
+        }
+        state.end(self, lanes, out);
+    }
+}
+
+/// Which tokens of a task may see a key that is not ahead of them.
+enum Sight<'a> {
+    All,
+    /// Those whose set has this block.
+    Some(&'a [BlockSet], usize),
+}
+
+/// A set of block numbers.
+#[derive(Clone)]
+struct BlockSet(Vec<u64>);
+
+impl BlockSet {
+    /// None of the blocks below `end`.
+    fn new(end: usize) -> Self {
+        Self(vec![0; end.div_ceil(64)])
+    }
+
+    fn insert(&mut self, block: usize) {
+        self.0[block / 64] |= 1 << (block % 64);
+    }
+
+    fn contains(&self, block: usize) -> bool {
+        self.0.get(block / 64).is_some_and(|word| word >> (block % 64) & 1 == 1)
+    }
+
+    fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    fn unite(&mut self, other: &BlockSet) {
+        self.0.resize(self.0.len().max(other.0.len()), 0);
+        self.0.iter_mut().zip(&other.0).for_each(|(word, other)| *word |= other);
+    }
+
+    fn intersect(&mut self, other: &BlockSet) {
+        self.0.truncate(other.0.len());
+        self.0.iter_mut().zip(&other.0).for_each(|(word, other)| *word &= other);
+    }
+
+    /// Its blocks, ascending.
+    fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.0.len() * 64).filter(|&block| self.contains(block))
     }
 }
 
@@ -174,36 +254,41 @@ impl State {
         }
     }
 
-    /// Takes in the given keys, a block at a time.
-    fn add<K: Cached, V: Cached>(&mut self, o: &Operands<'_, K, V>, lanes: &Lanes, keys: impl Iterator<Item = usize>) {
-        let mut keys = keys.peekable();
-        let mut block = Vec::with_capacity(KEYS);
-        while keys.peek().is_some() {
-            block.clear();
-            block.extend(keys.by_ref().take(KEYS));
-            self.add_block(o, lanes, &block);
-        }
-    }
-
-    fn add_block<K: Cached, V: Cached>(&mut self, o: &Operands<'_, K, V>, lanes: &Lanes, block: &[usize]) {
+    /// Reads a block of keys with their values, and scores it.
+    fn score<K: Cached, V: Cached>(&mut self, o: &Operands<'_, K, V>, lanes: &Lanes, block: &[usize]) {
         let head = lanes.heads.start / lanes.heads.len();
         let (depth, width) = (o.q.cols(), o.v.cols());
         for (i, &key) in block.iter().enumerate() {
             K::widen(o.k.at(key, head), &mut self.keys[i * depth..(i + 1) * depth]);
             V::widen(o.v.at(key, head), &mut self.values.row_mut(i)[..width]);
         }
-        let (a, vectors) = ((&self.keys[..], [depth, 1]), self.q.cols() / LANES);
-        let shape = [block.len(), vectors, depth];
+        let (a, shape) = ((&self.keys[..], [depth, 1]), [block.len(), self.q.cols() / LANES, depth]);
         MatMul { shape, a, b: self.q.right(0), c: self.scores.result(0), keep: None }.run(o.isa);
-        for (i, &key) in block.iter().enumerate() {
-            if key > self.positions[0] {
-                hide(self.scores.row_mut(i), &self.positions, key);
+    }
+
+    /// Hides key `i` of the block from the lanes that it is ahead of and from those of tokens without sight of it.
+    fn hide(&mut self, i: usize, key: usize, lanes: &Lanes, sight: Sight<'_>) {
+        if key > self.positions[0] {
+            for (score, &position) in self.scores.row_mut(i).iter_mut().zip(&self.positions) {
+                *score = if key > position { f32::NEG_INFINITY } else { *score };
             }
         }
-        let scores = &mut self.scores.result(0).0[..block.len() * vectors];
+        if let Sight::Some(seen, block) = sight {
+            for (scores, seen) in self.scores.row_mut(i).chunks_exact_mut(lanes.heads.len()).zip(seen) {
+                if !seen.contains(block) {
+                    scores.fill(f32::NEG_INFINITY);
+                }
+            }
+        }
+    }
+
+    /// Goes on with the softmax, and adds the values of the block's `n` keys.
+    fn add_values<K: Cached, V: Cached>(&mut self, o: &Operands<'_, K, V>, lanes: &Lanes, n: usize) {
+        let vectors = self.q.cols() / LANES;
+        let scores = &mut self.scores.result(0).0[..n * vectors];
         o.isa.run(Softmax { scores, highest: &mut self.highest, keep: &mut self.keep, sums: &mut self.sums });
         let a = (self.scores.left(0).0, [1, vectors * LANES]);
-        let shape = [lanes.used(), self.out.cols() / LANES, block.len()];
+        let shape = [lanes.used(), self.out.cols() / LANES, n];
         MatMul { shape, a, b: self.values.right(0), c: self.out.result(0), keep: Some(&self.keep) }.run(o.isa);
     }
 
@@ -219,15 +304,6 @@ impl State {
                 gate: o.gate.map(|gate| gate.at(token, head)),
                 out: to,
             });
-        }
-    }
-}
-
-/// Takes a key from the lanes that it lies ahead of.
-fn hide(scores: &mut [f32], positions: &[usize], key: usize) {
-    for (score, &position) in scores.iter_mut().zip(positions) {
-        if key > position {
-            *score = f32::NEG_INFINITY;
         }
     }
 }

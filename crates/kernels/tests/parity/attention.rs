@@ -21,6 +21,8 @@ struct Case {
     gate: bool,
     /// Blocks for each query and their length.
     select: Option<(usize, usize)>,
+    /// Whether neighbouring queries select other blocks.
+    unlike: bool,
 }
 
 const CASE: Case = Case {
@@ -33,6 +35,7 @@ const CASE: Case = Case {
     caches: [F32, F32],
     gate: false,
     select: None,
+    unlike: false,
 };
 
 fn attention(a: &Arena, case: &Case, split: bool) -> Vec<Op> {
@@ -45,10 +48,13 @@ fn attention(a: &Arena, case: &Case, split: bool) -> Vec<Op> {
     let select = case.select.map(|(n, ratio)| {
         let mut blocks = Vec::new();
         for t in 0..tokens {
-            // Every other complete block from the last on, ascending, then -1: as the indexer writes them.
-            let complete = (pos0 + t + 1) / ratio;
-            let mut chosen: Vec<i32> = (0..complete as i32).rev().step_by(2).take(n).collect();
-            chosen.reverse();
+            // Some of the complete blocks, ascending, then -1: as the indexer writes them.
+            let complete = ((pos0 + t + 1) / ratio) as u64;
+            let seed = if case.unlike { t as u64 } else { 0 };
+            let mut order: Vec<u64> = (0..complete).collect();
+            order.sort_by_key(|block| (block + 1 + 1000 * seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32);
+            let mut chosen: Vec<i32> = order.iter().take(n).map(|&block| block as i32).collect();
+            chosen.sort_unstable();
             chosen.resize(n, -1);
             blocks.extend(chosen);
         }
@@ -114,9 +120,11 @@ fn gates() {
 /// Selected blocks and the incomplete one; queries without a complete block, with fewer than n and with more.
 #[test]
 fn selected_blocks() {
-    for (n, ratio) in [(1, 1), (4, 4), (3, 7), (2, 64), (0, 8)] {
+    for select in [(1, 1), (4, 4), (3, 7), (2, 64), (0, 8), (200, 1)].map(Some) {
         for pos0 in [0, 50, 129] {
-            check([1, 70].map(|tokens| Case { select: Some((n, ratio)), pos0, tokens, caches: [F16, F16], ..CASE }));
+            for unlike in [false, true] {
+                check([1, 70].map(|tokens| Case { select, unlike, pos0, tokens, caches: [F16, F16], ..CASE }));
+            }
         }
     }
 }
