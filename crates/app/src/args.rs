@@ -101,7 +101,7 @@ pub struct SamplingArgs {
     /// Keep tokens at least X times as likely as the likeliest; 0 keeps all
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub min_p: Option<f32>,
-    /// Seed of the random choices; -1: another one each time
+    /// Seed of the random choices; -1: another one each time [default: the file's, else -1]
     #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<i64>,
     /// Divide the logits of recent tokens by X; 1 leaves them

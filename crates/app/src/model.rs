@@ -14,9 +14,6 @@ use crate::settings::{Device, DeviceKind};
 /// The model that is always there. What it is: `models/README.md`.
 static EMBEDDED: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../models/argon-tiny.gguf"));
 
-/// A text of the kind that the embedded model was trained on.
-const EMBEDDED_EXAMPLE: &str = include_str!("example.txt");
-
 /// Puts embedded bytes where a device can use them without a copy: at GGUF's usual alignment, as in a mapped file.
 #[repr(C, align(32))]
 struct Aligned<T: ?Sized>(T);
@@ -42,8 +39,7 @@ pub fn open(path: Option<&Path>) -> Result<Gguf, Failure> {
 /// # Errors
 /// An input failure if the file's key holds something else than text.
 pub fn example<'a>(path: Option<&Path>, gguf: &'a Gguf) -> Result<Option<&'a str>, Failure> {
-    let own = gguf.metadata().str("argon.default_prompt").or_input(name(path))?;
-    Ok(own.or(path.is_none().then_some(EMBEDDED_EXAMPLE)))
+    gguf.metadata().str("argon.default_prompt").or_input(name(path))
 }
 
 /// The device asked for.

@@ -80,15 +80,14 @@ fn introduce(engine: &Engine, path: Option<&Path>) {
     }
 }
 
-/// The ids of the prompt; at least one. An example is introduced by its end, so that its continuation reads on.
+/// The ids of the prompt; at least one. An example is shown, so that its continuation reads on.
 fn encode(tokenizer: &Tokenizer, prompt: &Prompt) -> Result<Vec<u32>, Failure> {
     let ids = tokenizer.encode_prompt(&prompt.text, Special::Parse).or_input("the prompt")?;
     if ids.is_empty() {
         return Err(Failure::input("the prompt is empty"));
     }
     if prompt.example {
-        eprintln!("no prompt given; the model's own example has {} tokens and ends in:", ids.len());
-        eprintln!("{}\n", ending(&prompt.text));
+        eprintln!("no prompt given; continuing the model's own example:\n{}\n", ending(&prompt.text));
     }
     Ok(ids)
 }

@@ -167,7 +167,7 @@ impl Sampling {
     }
 
     /// The options for a file with this metadata: what the user said, else what the file recommends in its
-    /// `general.sampling.*` keys, else the defaults of llama.cpp. `context` is what -1 recent tokens means.
+    /// `general.sampling.*` and `argon.default_seed`, else the defaults of llama.cpp. `context` is what -1 recent tokens means.
     ///
     /// # Errors
     /// Names a key of the file that holds something else than a number.
@@ -184,6 +184,10 @@ impl Sampling {
         };
         let top_k = count(said.top_k, "general.sampling.top_k")?;
         let last_n = count(said.repeat_last_n, "general.sampling.penalty_last_n")?;
+        let seed = match said.seed {
+            Some(seed) => u64::try_from(seed).ok(),
+            None => metadata.u64("argon.default_seed").or_input(UNUSABLE)?,
+        };
         Ok(SamplerOptions {
             temperature: number(said.temp, "general.sampling.temp", defaults.temperature)?,
             top_k: top_k.map_or(defaults.top_k, |n| usize::try_from(n).unwrap_or(0)),
@@ -191,7 +195,7 @@ impl Sampling {
             min_p: number(said.min_p, "general.sampling.min_p", defaults.min_p)?,
             repeat_penalty: number(said.repeat_penalty, "general.sampling.penalty_repeat", defaults.repeat_penalty)?,
             repeat_last_n: last_n.map_or(defaults.repeat_last_n, |n| usize::try_from(n).unwrap_or(context)),
-            seed: said.seed.and_then(|seed| u64::try_from(seed).ok()).unwrap_or_else(any_seed),
+            seed: seed.unwrap_or_else(any_seed),
         })
     }
 }

@@ -48,10 +48,10 @@ fn the_file_holds_the_engines_logits_to_the_bit() {
     let path = dir.path().join("logits.npy");
     let ids = IDS.map(|id| id.to_string()).join(",");
     let (shape, values) = written(&["--tokens", &ids], &path);
-    assert_eq!(shape, "4096,");
+    assert_eq!(shape, "6144,");
     assert_eq!(values, expected(&embedded(), &IDS, IDS.len(), Logits::Last));
     let (shape, values) = written(&["--tokens", &ids, "--all", "-ub", "2"], &path);
-    assert_eq!(shape, "5, 4096");
+    assert_eq!(shape, "5, 6144");
     assert_eq!(values, expected(&embedded(), &IDS, 2, Logits::All));
 }
 
@@ -76,7 +76,7 @@ fn ids_come_from_a_flag_a_file_or_a_text() {
 fn bad_ids_and_bad_outputs_are_told() {
     let dir = tempfile::tempdir().unwrap();
     let (npy, json) = (dir.path().join("logits.npy"), dir.path().join("ids.json"));
-    assert_fails(&output(&["logits", "-o", text(&npy), "--tokens", "1,4096"]), 2, &["token 1", "4096"]);
+    assert_fails(&output(&["logits", "-o", text(&npy), "--tokens", "1,6144"]), 2, &["token 1", "6144"]);
     assert!(!npy.exists());
     for bad in ["[]", "[-1]", "[1.5]", "{\"a\": 1}", "[1, 2", "[4294967296]"] {
         fs::write(&json, bad).unwrap();

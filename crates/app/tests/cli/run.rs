@@ -49,11 +49,32 @@ fn a_model_file_is_run_as_the_same_model_inside_the_binary() {
     assert_eq!(stdout(&run(&["-m", text(&embedded()), "-p", PROMPT])), stdout(&run(&["-p", PROMPT])));
 }
 
+/// The example, its seed and how to sample stand in the file: models/README.md.
 #[test]
-fn nothing_at_all_continues_the_example() {
-    let found = output(&SHORT);
-    assert!(stdout(&found).trim().len() > 8);
-    assert!(stderr(&found).contains("example"), "{}", stderr(&found));
+fn nothing_at_all_continues_the_files_example_as_the_file_says() {
+    const EXAMPLE: &str = "In this chapter, we will look at how a program uses memory.";
+    const SAID: [&str; 14] = [
+        "-s",
+        "5",
+        "--temp",
+        "0.6",
+        "--top-k",
+        "40",
+        "--top-p",
+        "0.95",
+        "--min-p",
+        "0.05",
+        "--repeat-penalty",
+        "1.1",
+        "--repeat-last-n",
+        "64",
+    ];
+    let found = output(&["-n", "48"]);
+    assert!(stdout(&found).trim().len() > 48, "{found:?}");
+    assert!(stderr(&found).contains(EXAMPLE), "{}", stderr(&found));
+    let said = |more: &[&str]| output(&[&["-n", "48", "-p", EXAMPLE], &SAID[..], more].concat());
+    assert_eq!(stdout(&said(&[])), stdout(&found));
+    assert_ne!(stdout(&output(&["-n", "48", "-s", "6"])), stdout(&found));
 }
 
 /// Something that started the process may have left a pipe open that nobody writes to.
