@@ -101,4 +101,4 @@ def check(device):
     have = gated_delta(*fast)
     have.backward(grad.float().to(device))
     pairs = [(have, want)] + [(f.grad, e.grad) for f, e in zip(fast, exact)]
-    return max(float((a.double().cpu() - b).norm() / b.norm()) for a, b in pairs)
+    return max(float((a.detach().double().cpu() - b.detach()).norm() / b.detach().norm()) for a, b in pairs)

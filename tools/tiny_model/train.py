@@ -112,7 +112,7 @@ def main():
     parser.add_argument('--batch', type=int, default=48)
     parser.add_argument('--window', type=int, default=1024)
     parser.add_argument('--lr', type=float, default=3e-3)
-    parser.add_argument('--weight-decay', type=float, default=0.2)
+    parser.add_argument('--weight-decay', type=float, default=0.3)
     parser.add_argument('--dropout', type=float, default=0.1)
     parser.add_argument('--dense-until', type=float, default=0.2, help='share of the run with attention to every token')
     parser.add_argument('--evaluations', type=int, default=12)
