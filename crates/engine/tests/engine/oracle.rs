@@ -94,3 +94,20 @@ fn p1_is_known_token_by_token_for_three_families() {
     let known = MODELS.into_iter().filter(|model| fixture::path(&format!("{model}.p1.npy")).exists());
     assert_eq!(known.collect::<Vec<_>>(), ["qwen4exp_s", "qwen3moe", "qwen3next"]);
 }
+
+/// 200 tokens whose best successor llama.cpp and an exact engine agree on: the best leads the next by at least 0.002.
+#[test]
+fn the_embedded_model_chooses_as_llama_cpp_does() {
+    let models = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models");
+    let json = std::fs::read_to_string(format!("{models}/argon-tiny.reference.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let ids = |key: &str| -> Vec<u32> { serde_json::from_value(json[key].clone()).unwrap() };
+    let (tokens, expected) = (ids("tokens"), ids("argmax"));
+    assert_eq!((tokens.len(), expected.len()), (200, 200));
+    let engine = load_on(fixture::cpu(), argon_gguf::Gguf::open(format!("{models}/argon-tiny.gguf")).unwrap());
+    let logits = fixture::all_logits(&engine, 512, &tokens);
+    let best =
+        |row: &[f32]| (0..row.len() as u32).max_by(|&a, &b| row[a as usize].total_cmp(&row[b as usize])).unwrap();
+    let found: Vec<u32> = logits.rows().map(best).collect();
+    assert_eq!(found, expected);
+}
