@@ -288,15 +288,22 @@ fn an_id_outside_the_vocabulary_is_an_error() {
 }
 
 /// Were any step quadratic, this would run for hours: a million characters are one word, or a million words.
-#[test]
-fn a_megabyte_of_one_character_is_no_trap() {
-    let byte_level: ByteLevel = serde_json::from_str(include_str!("fixtures/tokenizer/byte_level.json")).unwrap();
-    let sentencepiece = Tokenizer::new(&sentencepiece()[0].data()).unwrap();
-    for tokenizer in [byte_level.tokenizer("qwen2"), byte_level.tokenizer("deepseek-llm"), sentencepiece] {
-        for unit in ["a", " ", "\n", "7", "\u{4e16}", "\u{301}", "\u{1f680}", " \n", "  a", "A"] {
-            let text = unit.repeat(1_000_000 / unit.len()) + "x";
-            let ids = tokenizer.encode(&text, Special::AsText).unwrap();
-            assert_eq!(tokenizer.decode(&ids).unwrap(), text);
-        }
+fn no_trap(tokenizer: &Tokenizer) {
+    for unit in ["a", " ", "\n", "7", "\u{4e16}", "\u{301}", "\u{1f680}", " \n"] {
+        let text = unit.repeat(1_000_000 / unit.len()) + "x";
+        let ids = tokenizer.encode(&text, Special::AsText).unwrap();
+        assert_eq!(tokenizer.decode(&ids).unwrap(), text);
     }
+}
+
+#[test]
+fn a_megabyte_of_one_character_is_no_trap_for_byte_level_bpe() {
+    let fixture: ByteLevel = serde_json::from_str(include_str!("fixtures/tokenizer/byte_level.json")).unwrap();
+    no_trap(&fixture.tokenizer("qwen2"));
+    no_trap(&fixture.tokenizer("deepseek-llm"));
+}
+
+#[test]
+fn a_megabyte_of_one_character_is_no_trap_for_sentencepiece() {
+    no_trap(&Tokenizer::new(&sentencepiece()[0].data()).unwrap());
 }

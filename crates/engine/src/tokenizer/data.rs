@@ -28,7 +28,9 @@ pub struct TokenizerData {
     pub eom: Option<u32>,
     /// `tokenizer.ggml.unknown_token_id`: stands for what no other token can spell.
     pub unknown: Option<u32>,
-    /// `tokenizer.ggml.add_bos_token`: whether a prompt begins with `bos`.
+    /// `tokenizer.ggml.add_bos_token`: whether a prompt begins with `bos`. Where the key is absent, the model's own
+    /// tokenizer decides, as in llama.cpp: yes for SentencePiece and for `llama-bpe` and `tekken`, whose files often lack
+    /// the key; no for all others. Without `bos` it is never added.
     pub add_bos: Option<bool>,
     /// `tokenizer.ggml.add_eos_token`: whether a prompt ends with `eos`.
     pub add_eos: Option<bool>,
