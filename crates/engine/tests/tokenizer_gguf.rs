@@ -69,24 +69,16 @@ fn a_key_that_is_missing_or_of_another_type_is_named() {
     assert!(matches!(&error, TokenizerError::Gguf(Error::ValueType { key, .. }) if key == "tokenizer.ggml.tokens"));
 }
 
-/// Ids of Hugging Face's tokenizers for the embedded model's tokenizer, which llama.cpp's converter put in the file.
+/// What it is trained on is not fixed here: its vocabulary may change with the next training.
 #[test]
-fn the_embedded_model_has_its_tokenizer() {
+fn the_embedded_model_has_a_tokenizer() {
     let model = Gguf::open(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/argon-tiny.gguf")).unwrap();
     let tokenizer = Tokenizer::from_gguf(model.metadata()).unwrap();
-    let ids = |text| tokenizer.encode_prompt(text, Special::Parse).unwrap();
-    assert_eq!(
-        ids("fn main() {\n    println!(\"Hello, world!\");\n}\n"),
-        [563, 865, 335, 384, 303, 852, 674, 2182, 11, 2985, 3215, 419]
-    );
-    assert_eq!(
-        ids("The `Vec<T>` type   is \u{e9} e\u{301} \u{4e16}\u{754c} \u{1f680}\r\n12345<|endoftext|>"),
-        [
-            479, 267, 1238, 579, 767, 439, 257, 308, 220, 127, 102, 220, 127, 102, 220, 160, 116, 244, 163, 243, 234,
-            3544, 248, 222, 201, 198, 16, 17, 18, 19, 20, 4095
-        ]
-    );
-    assert_eq!(tokenizer.vocab_size(), 4096);
-    assert_eq!((tokenizer.bos(), tokenizer.eos()), (None, Some(4095)));
-    assert!(tokenizer.is_end_of_generation(4095));
+    let code = "fn main() {\n    println!(\"Hello, world! \u{e9} \u{4e16}\u{754c} \u{1f680}\");\r\n}\n";
+    let ids = tokenizer.encode_prompt(code, Special::AsText).unwrap();
+    assert!(ids.len() < code.len() * 2 / 3, "{} ids", ids.len());
+    assert_eq!(tokenizer.decode(&ids).unwrap(), code);
+    let eos = tokenizer.eos().unwrap();
+    assert!(tokenizer.is_end_of_generation(eos));
+    assert_eq!(tokenizer.encode(tokenizer.token_text(eos).unwrap(), Special::Parse).unwrap(), [eos]);
 }

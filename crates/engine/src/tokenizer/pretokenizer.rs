@@ -5,8 +5,8 @@
 //! and the next pattern is applied within each piece.
 //!
 //! The patterns are those of each family's tokenizer. Almost all of them end in `\s+(?!\S)|\s+`: a run of spaces
-//! leaves its last one to the word behind it. A look-ahead has no finite automaton, and a backtracking engine is
-//! quadratic on long runs; so the run is a pattern of its own ([`Split::spaces`]), and [`Splitter::next`] gives the
+//! leaves its last one to the word behind it. A finite automaton cannot look ahead, and only an automaton is linear
+//! whatever the pattern and the text; so the run is a pattern of its own ([`Split::spaces`]), and [`Splitter::next`] gives the
 //! last space back. What remains is a regular language, matched in linear time.
 
 use regex_automata::Input;
