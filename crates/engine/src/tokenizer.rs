@@ -2,8 +2,9 @@
 //!
 //! Two kinds exist in the files of MoE models: byte-level BPE (`tokenizer.ggml.model` = `gpt2`) and SentencePiece
 //! (`llama`). Ids are those of the tokenizer that the model was trained with, that is of Hugging Face's `tokenizers`
-//! and of Google's `sentencepiece`; llama.cpp's differ from them in one place, Unicode normalisation, which GGUF does not
-//! record: see the pre-tokenizer table.
+//! and of Google's `sentencepiece`. llama.cpp's differ on a few texts: it never applies Unicode's normalisation form C, which
+//! the tokenizers of Qwen and OLMo do and GGUF does not record; and its patterns for `gpt-4o`, `tekken`, `kimi-k2` and
+//! `deepseek-llm` treat some combining marks and rare spaces otherwise.
 //!
 //! Why not the `tokenizers` crate: its version 0.23 brings 73 crates and takes 99 s of processor time to compile, what is
 //! used here 19 s, and it reads a `tokenizer.json`, which would have to be put together from a GGUF file's keys first.
