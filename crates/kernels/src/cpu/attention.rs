@@ -10,7 +10,6 @@
 use std::ops::Range;
 
 use half::f16;
-use half::slice::HalfFloatSliceExt;
 use rayon::iter::ParallelIterator;
 
 use super::CpuDevice;
@@ -138,7 +137,7 @@ impl<K: Cached, V: Cached> Operands<'_, K, V> {
             for (i, &key) in block.iter().enumerate() {
                 state.hide(i, key, lanes, sight(key));
             }
-            state.add_values(self, lanes, block.len());
+            state.add_values(self, lanes, &block);
         }
         state.end(self, lanes, out);
     }
@@ -214,7 +213,7 @@ struct State {
     /// `[lanes]`: the position of each.
     positions: Vec<usize>,
     /// `[KEYS, C]`: keys of a block.
-    keys: Vec<f32>,
+    keys: Matrix,
     /// `[KEYS, Cv]`: their values.
     values: Matrix,
     /// `[KEYS, lanes]`.
@@ -244,7 +243,7 @@ impl State {
         State {
             q,
             positions,
-            keys: vec![0.0; KEYS * depth],
+            keys: Matrix::new(KEYS, depth),
             values: Matrix::new(KEYS, width),
             scores: Matrix::new(KEYS, n),
             highest: vec![f32::NEG_INFINITY; n],
@@ -257,12 +256,11 @@ impl State {
     /// Reads a block of keys with their values, and scores it.
     fn score<K: Cached, V: Cached>(&mut self, o: &Operands<'_, K, V>, lanes: &Lanes, block: &[usize]) {
         let head = lanes.heads.start / lanes.heads.len();
-        let (depth, width) = (o.q.cols(), o.v.cols());
         for (i, &key) in block.iter().enumerate() {
-            K::widen(o.k.at(key, head), &mut self.keys[i * depth..(i + 1) * depth]);
-            V::widen(o.v.at(key, head), &mut self.values.row_mut(i)[..width]);
+            K::widen(o.isa, o.k.at(key, head), self.keys.vectors_mut(i));
+            V::widen(o.isa, o.v.at(key, head), self.values.vectors_mut(i));
         }
-        let (a, shape) = ((&self.keys[..], [depth, 1]), [block.len(), self.q.cols() / LANES, depth]);
+        let (a, shape) = (self.keys.left(0), [block.len(), self.q.cols() / LANES, o.q.cols()]);
         MatMul { shape, a, b: self.q.right(0), c: self.scores.result(0), keep: None }.run(o.isa);
     }
 
@@ -282,14 +280,29 @@ impl State {
         }
     }
 
-    /// Goes on with the softmax, and adds the values of the block's `n` keys.
-    fn add_values<K: Cached, V: Cached>(&mut self, o: &Operands<'_, K, V>, lanes: &Lanes, n: usize) {
+    /// Goes on with the softmax, and adds the values of the block.
+    fn add_values<K: Cached, V: Cached>(&mut self, o: &Operands<'_, K, V>, lanes: &Lanes, block: &[usize]) {
         let vectors = self.q.cols() / LANES;
-        let scores = &mut self.scores.result(0).0[..n * vectors];
+        let scores = &mut self.scores.result(0).0[..block.len() * vectors];
         o.isa.run(Softmax { scores, highest: &mut self.highest, keep: &mut self.keep, sums: &mut self.sums });
-        let a = (self.scores.left(0).0, [1, vectors * LANES]);
-        let shape = [lanes.used(), self.out.cols() / LANES, n];
-        MatMul { shape, a, b: self.values.right(0), c: self.out.result(0), keep: Some(&self.keep) }.run(o.isa);
+        if block[block.len() - 1] <= self.positions[0] {
+            self.add_products(o.isa, 0..lanes.used(), block.len());
+        } else {
+            // A value that is ahead of a token has weight 0, but may be no number: it must not be touched.
+            let heads = lanes.heads.len();
+            for lane in (0..lanes.used()).step_by(heads) {
+                let visible = block.partition_point(|&key| key <= self.positions[lane]);
+                self.add_products(o.isa, lane..lane + heads, visible);
+            }
+        }
+    }
+
+    /// Adds the first `n` values of the block to the output of some lanes.
+    fn add_products(&mut self, isa: Isa, lanes: Range<usize>, n: usize) {
+        let a = (&self.scores.left(0).0[lanes.start..], [1, self.scores.cols()]);
+        let shape = [lanes.len(), self.out.cols() / LANES, n];
+        let (c, keep) = (self.out.result(lanes.start), Some(&self.keep[lanes.start..]));
+        MatMul { shape, a, b: self.values.right(0), c, keep }.run(isa);
     }
 
     /// Writes the means, times the gate.
@@ -375,17 +388,40 @@ impl Kernel for Finish<'_> {
 
 /// A type that caches hold.
 trait Cached: Element {
-    fn widen(src: &[Self], dst: &mut [f32]);
+    /// Converts a row. What is left of the last vector is zeros, or stays.
+    fn widen(isa: Isa, from: &[Self], to: &mut [Floats]);
 }
 
 impl Cached for f32 {
-    fn widen(src: &[f32], dst: &mut [f32]) {
-        dst.copy_from_slice(src);
+    fn widen(_: Isa, from: &[f32], to: &mut [Floats]) {
+        bytemuck::cast_slice_mut(to)[..from.len()].copy_from_slice(from);
     }
 }
 
 impl Cached for f16 {
-    fn widen(src: &[f16], dst: &mut [f32]) {
-        src.convert_to_f32_slice(dst);
+    fn widen(isa: Isa, from: &[f16], to: &mut [Floats]) {
+        isa.run(Widen { from, to });
+    }
+}
+
+struct Widen<'a> {
+    from: &'a [f16],
+    to: &'a mut [Floats],
+}
+
+impl Kernel for Widen<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let (vectors, rest) = self.from.as_chunks::<LANES>();
+        for (from, to) in vectors.iter().zip(&mut *self.to) {
+            simd.store(simd.widen(from), to);
+        }
+        if let (Some(to), false) = (self.to.get_mut(vectors.len()), rest.is_empty()) {
+            let mut last = [f16::ZERO; LANES];
+            last[..rest.len()].copy_from_slice(rest);
+            simd.store(simd.widen(&last), to);
+        }
     }
 }

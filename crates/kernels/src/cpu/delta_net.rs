@@ -265,10 +265,20 @@ impl<'a> Head<'a> {
         }
         for block in (0..n).step_by(BLOCK) {
             let end = n.min(block + BLOCK);
-            let shape = [end - block, self.vectors(), end];
-            let (a, c, keep) = (self.by_keys.left(block), self.by_state.result(block), Some(&self.keep[block..]));
-            MatMul { shape, a, b: self.d.right(0), c, keep }.run(self.input.isa);
+            self.add_to_output(block..end, 0..block);
+            // Row by row: a later correction has weight 0, but may be no number.
+            self.keep[block..end].fill(1.0);
+            (block..end).for_each(|row| self.add_to_output(row..row + 1, block..row + 1));
         }
+    }
+
+    /// Adds to the output `rows` what the corrections `terms` contribute.
+    fn add_to_output(&mut self, rows: Range<usize>, terms: Range<usize>) {
+        let shape = [rows.len(), self.vectors(), terms.len()];
+        let (a, strides) = self.by_keys.left(rows.start);
+        let (b, c) = (self.d.right(terms.start), self.by_state.result(rows.start));
+        MatMul { shape, a: (&a[terms.start..], strides), b, c, keep: Some(&self.keep[rows.start..]) }
+            .run(self.input.isa);
     }
 
     /// The state behind the chunk.

@@ -9,6 +9,7 @@ mod portable;
 mod x86;
 
 use bytemuck::{Pod, Zeroable};
+use half::f16;
 
 pub(super) use portable::Portable;
 #[cfg(target_arch = "x86_64")]
@@ -128,6 +129,8 @@ pub(super) trait Simd: Copy {
     fn load(self, from: &Floats) -> Self::F32;
     /// Lanes to memory.
     fn store(self, value: Self::F32, to: &mut Floats);
+    /// Half-precision numbers from memory, exactly.
+    fn widen(self, from: &[f16; LANES]) -> Self::F32;
     /// `a * b`.
     fn mul(self, a: Self::F32, b: Self::F32) -> Self::F32;
     /// `a * b + c`, rounded once where the processor can.
@@ -155,6 +158,38 @@ pub(super) trait Simd: Copy {
         for (c, to) in to.iter_mut().enumerate() {
             for (row, to) in rows.iter().zip(to.0.as_chunks_mut::<4>().0) {
                 to.copy_from_slice(&row[4 * c..4 * c + 4]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Widen<'a>(&'a [f16; LANES], &'a mut Floats);
+
+    impl Kernel for Widen<'_> {
+        type Output = ();
+
+        #[inline(always)]
+        fn run<S: Simd>(self, simd: S) {
+            simd.store(simd.widen(self.0), self.1);
+        }
+    }
+
+    #[test]
+    fn every_half_widens_exactly() {
+        let halves: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
+        for isa in Isa::available() {
+            for halves in halves.as_chunks().0 {
+                let mut wide = Floats::default();
+                isa.run(Widen(halves, &mut wide));
+                for (half, wide) in halves.iter().zip(wide.0) {
+                    let want = half.to_f32_const();
+                    let same = wide.to_bits() == want.to_bits() || wide.is_nan() && want.is_nan();
+                    assert!(same, "{}: {half:?} became {wide}", isa.name());
+                }
             }
         }
     }

@@ -35,6 +35,10 @@ impl Matrix {
         bytemuck::cast_slice_mut(&mut self.values[row * self.vectors..][..self.vectors])
     }
 
+    pub(super) fn vectors_mut(&mut self, row: usize) -> &mut [Floats] {
+        &mut self.values[row * self.vectors..][..self.vectors]
+    }
+
     /// The elements from `row` on, as the left operand of a [`MatMul`].
     pub(super) fn left(&self, row: usize) -> (&[f32], [usize; 2]) {
         (bytemuck::cast_slice(&self.values[row * self.vectors..]), [self.cols(), 1])

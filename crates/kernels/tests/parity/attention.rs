@@ -145,3 +145,21 @@ fn large_scores() {
         ops
     });
 }
+
+/// A value or a key that is no number spoils the queries that see it, and none before them.
+#[test]
+fn not_a_number() {
+    for spoiled in ["k", "v"] {
+        parity_split(ROUNDINGS, |a, split| {
+            let case = Case { tokens: 70, pos0: 9, ..CASE };
+            let ops = attention(a, &case, split);
+            for op in &ops {
+                if let Op::Attention(o) = op {
+                    let cache = if spoiled == "k" { &o.k } else { &o.v };
+                    a.device().write(&cache.rows(40..41).cols(0..1), &[f32::NAN.to_ne_bytes(); 2].concat()).unwrap();
+                }
+            }
+            ops
+        });
+    }
+}

@@ -1,8 +1,8 @@
 //! The gated delta rule.
 
 use argon_kernels::DType::F32;
-use argon_kernels::Op;
 use argon_kernels::op::{DeltaNet, HeadMap};
+use argon_kernels::{Op, Tensor};
 
 use crate::harness::{Arena, Tolerance, parity_split};
 
@@ -85,4 +85,24 @@ fn strong_decay() {
         }
         ops
     });
+}
+
+/// An input that is no number spoils its token and those behind it, and none before.
+#[test]
+fn not_a_number() {
+    for tokens in [5, 100] {
+        for operand in 0..4 {
+            parity_split(ROUNDINGS, |a, split| {
+                let cuts = if split { vec![0, tokens / 2, tokens] } else { vec![0, tokens] };
+                let ops = delta_net(a, &cuts, [1, 2, 16, 16], HeadMap::Tiled);
+                if let Op::DeltaNet(o) = &ops[ops.len() - 1] {
+                    let t = [&o.q, &o.k, &o.v, &o.alpha][operand];
+                    let (row, group) = (t.rows - 2, t.groups - 1);
+                    let one = Tensor { offset: t.offset + group * t.group_stride, groups: 1, ..t.clone() };
+                    a.device().write(&one.rows(row..row + 1).cols(0..1), &f32::NAN.to_ne_bytes()).unwrap();
+                }
+                ops
+            });
+        }
+    }
 }

@@ -75,6 +75,10 @@ impl<'d> Arena<'d> {
         Self { device, layout, random: RefCell::new(7), tensors: RefCell::default() }
     }
 
+    pub fn device(&self) -> &'d dyn Device {
+        self.device
+    }
+
     /// A random word.
     pub fn word(&self) -> u64 {
         let mut state = self.random.borrow_mut();

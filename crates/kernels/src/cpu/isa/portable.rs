@@ -1,10 +1,22 @@
 //! The instruction set that every processor has: arrays, which the compiler turns into whatever vectors there are.
 
+use half::f16;
+
 use super::{Codes, Floats, LANES, Simd};
 
 /// No instruction beyond the target's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cpu) struct Portable;
+
+/// Exponent and fraction in their places of an f32 name the number times 2^-112, subnormal or not.
+#[inline(always)]
+fn widen(half: f16) -> f32 {
+    let bits = u32::from(half.to_bits());
+    let small = f32::from_bits((bits & 0x7FFF) << 13);
+    let scaled = (small * f32::from_bits((127 + 112) << 23)).to_bits();
+    let infinite = if bits & 0x7C00 == 0x7C00 { 0xFF << 23 } else { 0 };
+    f32::from_bits(scaled | infinite | (bits & 0x8000) << 16)
+}
 
 /// Whether multiplying and adding at once is an instruction of the target, and not a slow call.
 const FUSED: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
@@ -29,6 +41,11 @@ impl Simd for Portable {
     #[inline(always)]
     fn store(self, value: Self::F32, to: &mut Floats) {
         to.0 = value;
+    }
+
+    #[inline(always)]
+    fn widen(self, from: &[f16; LANES]) -> Self::F32 {
+        std::array::from_fn(|i| widen(from[i]))
     }
 
     #[inline(always)]

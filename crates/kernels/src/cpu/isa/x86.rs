@@ -2,20 +2,23 @@
 
 use std::arch::x86_64::*;
 
+use half::f16;
+
 use super::{Codes, Floats, Kernel, LANES, Simd};
 
-/// The processor has AVX2 and FMA.
+/// The processor has AVX2, FMA and F16C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cpu) struct Avx2(());
 
 impl Avx2 {
     /// The capability, where the processor has it.
     pub(super) fn detect() -> Option<Self> {
-        (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")).then_some(Self(()))
+        (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c"))
+            .then_some(Self(()))
     }
 
     pub(super) fn run<K: Kernel>(self, kernel: K) -> K::Output {
-        #[target_feature(enable = "avx2,fma")]
+        #[target_feature(enable = "avx2,fma,f16c")]
         fn compiled<K: Kernel>(simd: Avx2, kernel: K) -> K::Output {
             kernel.run(simd)
         }
@@ -51,6 +54,13 @@ impl Simd for Avx2 {
             _mm256_store_ps(to.0.as_mut_ptr(), value[0]);
             _mm256_store_ps(to.0.as_mut_ptr().add(8), value[1]);
         }
+    }
+
+    #[inline(always)]
+    fn widen(self, from: &[f16; LANES]) -> Self::F32 {
+        let from = from.as_ptr().cast::<__m128i>();
+        // SAFETY: `self` proves F16C; both halves are inside the array.
+        unsafe { [_mm256_cvtph_ps(_mm_loadu_si128(from)), _mm256_cvtph_ps(_mm_loadu_si128(from.add(1)))] }
     }
 
     #[inline(always)]
@@ -140,7 +150,7 @@ impl Avx512 {
     }
 
     pub(super) fn run<K: Kernel>(self, kernel: K) -> K::Output {
-        #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,gfni")]
+        #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,gfni")]
         fn compiled<K: Kernel>(simd: Avx512, kernel: K) -> K::Output {
             kernel.run(simd)
         }
@@ -172,6 +182,12 @@ impl Simd for Avx512 {
     fn store(self, value: Self::F32, to: &mut Floats) {
         // SAFETY: as in `load`.
         unsafe { _mm512_store_ps(to.0.as_mut_ptr(), value) }
+    }
+
+    #[inline(always)]
+    fn widen(self, from: &[f16; LANES]) -> Self::F32 {
+        // SAFETY: `self` proves AVX-512 F; the array is one vector of halves long.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.as_ptr().cast())) }
     }
 
     #[inline(always)]
