@@ -12,6 +12,8 @@
 //! * [`shuffle`]: a device for tests that runs ops in every order that their reads and writes permit.
 
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod device;
 pub mod op;
 pub mod reference;

@@ -4,6 +4,10 @@
 //! layouts, runs the op, and compares all memory: integers exactly, floats within the tolerance of the case, which says
 //! why it is what it is; whatever the op should not touch, to the bit.
 
+use std::num::NonZero;
+
+use argon_kernels::cpu::{CpuDevice, CpuOptions, Isa};
+
 #[path = "parity/harness.rs"]
 mod harness;
 
@@ -33,3 +37,14 @@ mod route;
 mod select_blocks;
 #[path = "parity/shuffle.rs"]
 mod shuffle;
+
+/// Every device of this machine, in every setting that may not matter. Only instruction sets that fuse a product and a sum
+/// round differently from those that do not.
+pub fn devices() -> Vec<harness::Tested> {
+    let cpu = |(isa, threads): (Isa, usize)| harness::Tested {
+        name: format!("cpu, {}, {threads} threads", isa.name()),
+        bits: if isa.name() == "portable" { "portable" } else { "fused" },
+        device: Box::new(CpuDevice::new(CpuOptions { threads: NonZero::new(threads), isa: Some(isa) }).unwrap()),
+    };
+    Isa::available().into_iter().flat_map(|isa| [(isa, 1), (isa, 3)]).map(cpu).collect()
+}

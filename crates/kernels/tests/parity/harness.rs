@@ -4,10 +4,13 @@ use std::cell::RefCell;
 use std::num::NonZero;
 
 use argon_gguf::{Bytes, Format};
-use argon_kernels::cpu::{CpuDevice, CpuOptions, Isa};
+use argon_kernels::cpu::{CpuDevice, CpuOptions};
 use argon_kernels::reference::ReferenceDevice;
 use argon_kernels::{Buffer, DType, Device, DeviceError, Op, Tensor, Weight};
 use half::f16;
+
+/// The devices under test; none on a machine without one.
+pub use crate::devices;
 
 /// What memory holds before anything is written to it: a number that spoils any float sum.
 const POLLUTION: u32 = 0xDEAD_BEEF;
@@ -17,17 +20,6 @@ pub struct Tested {
     pub name: String,
     pub bits: &'static str,
     pub device: Box<dyn Device>,
-}
-
-/// Every device of this machine, in every setting that may not matter. Only instruction sets that fuse a product and a sum
-/// round differently from those that do not.
-pub fn devices() -> Vec<Tested> {
-    let cpu = |(isa, threads): (Isa, usize)| Tested {
-        name: format!("cpu, {}, {threads} threads", isa.name()),
-        bits: if isa.name() == "portable" { "portable" } else { "fused" },
-        device: Box::new(CpuDevice::new(CpuOptions { threads: NonZero::new(threads), isa: Some(isa) }).unwrap()),
-    };
-    Isa::available().into_iter().flat_map(|isa| [(isa, 1), (isa, 3)]).map(cpu).collect()
 }
 
 pub fn cpu(threads: usize) -> CpuDevice {
@@ -165,6 +157,9 @@ pub fn parity_split(tolerance: Tolerance, build: impl Fn(&Arena, bool) -> Vec<Op
 
 /// As [`parity_split`], in some layouts only.
 pub fn parity_in(layouts: &[Layout], tolerance: Tolerance, build: impl Fn(&Arena, bool) -> Vec<Op>) {
+    if devices().is_empty() {
+        return;
+    }
     for &layout in layouts {
         let reference = ReferenceDevice::default();
         let (want, tensors) = run(&reference, layout, |arena| build(arena, false));

@@ -10,7 +10,8 @@ use crate::harness::{Arena, EXACT, Layout, parity_in, within};
 /// Plans are dense by contract.
 const DENSE: [Layout; 1] = [Layout::Dense];
 
-fn buffers(a: &Arena, shape: Shape) -> PlanBuffers {
+/// Polluted memory for a plan.
+pub fn buffers(a: &Arena, shape: Shape) -> PlanBuffers {
     PlanBuffers {
         shape,
         bcnt: a.output("bcnt", U32, [shape.blocks(), 1, shape.experts()]),

@@ -1,0 +1,325 @@
+//! Times on an NVIDIA GPU, as CSV: the plan's variants, the report's MoE layer after routing, dense products, and the sweep
+//! that the tile choice was made by. `cargo bench --bench cuda -- [plan] [layer] [dense] [sweep]`; all but the sweep where
+//! none is named.
+//!
+//! Medians. Three layers' weights take turns (2.9 GB), so weights are cold, as in a model.
+
+use std::cell::Cell;
+use std::env::args;
+
+use argon_gguf::{Bytes, Format};
+use argon_kernels::cuda::tune::{self, Product, Tile};
+use argon_kernels::cuda::{CudaDevice, CudaOptions, Machine, PlanVariant};
+use argon_kernels::device::tensor;
+use argon_kernels::op::{Combine, Epilogue, Gemm, Plan, PlanBuffers, RowMap};
+use argon_kernels::{DType, Device, DeviceError, Op, Precision, Tensor, Weight};
+use argon_plan::Shape;
+
+const EXPERTS: usize = 512;
+const TOP_K: usize = 10;
+const D: usize = 2560;
+const F: usize = 640;
+const TOKENS: [usize; 5] = [128, 512, 1024, 2048, 8192];
+const LAYERS: usize = 3;
+const REPEATS: usize = 15;
+
+type Result<T = ()> = std::result::Result<T, DeviceError>;
+
+/// SplitMix64.
+struct Rng(u64);
+
+impl Rng {
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.bits() % n as u64) as usize
+    }
+
+    /// Between -1 and 1.
+    fn unit(&mut self) -> f32 {
+        (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+}
+
+fn main() {
+    let wanted: Vec<String> = args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
+    let named = |name: &str| wanted.iter().any(|w| w == name);
+    let cache = std::env::current_dir().ok().map(|here| here.join("kernels.cache"));
+    let options = CudaOptions { cache, ..CudaOptions::default() };
+    let device = match CudaDevice::new(options.clone()) {
+        Ok(device) => device,
+        Err(why) => return println!("skipped: this benchmark needs a GPU: {why}"),
+    };
+    println!("# {}", device.info().name);
+    let run = |name: &str, f: &dyn Fn() -> Result| {
+        if wanted.is_empty() && name != "sweep" || named(name) {
+            f().unwrap_or_else(|e| panic!("{name}: {e}"));
+        }
+    };
+    run("plan", &|| plans(&options));
+    run("layer", &|| layers(&device));
+    run("dense", &|| dense(&device));
+    run("sweep", &|| sweep(&options));
+}
+
+fn median(mut times: Vec<f32>) -> f32 {
+    times.sort_by(f32::total_cmp);
+    times[times.len() / 2]
+}
+
+/// K different experts of each token, uniform.
+fn ids(tokens: usize, rng: &mut Rng) -> Vec<i32> {
+    let mut ids = Vec::with_capacity(tokens * TOP_K);
+    for _ in 0..tokens {
+        let first = ids.len();
+        while ids.len() < first + TOP_K {
+            let id = rng.below(EXPERTS) as i32;
+            if !ids[first..].contains(&id) {
+                ids.push(id);
+            }
+        }
+    }
+    ids
+}
+
+fn filled(device: &CudaDevice, dtype: DType, rows: usize, cols: usize, bytes: &[u8]) -> Result<Tensor> {
+    let t = tensor(device, dtype, rows, 1, cols)?;
+    device.write(&t, bytes)?;
+    Ok(t)
+}
+
+fn floats(device: &CudaDevice, rows: usize, cols: usize, rng: &mut Rng) -> Result<Tensor> {
+    let values: Vec<f32> = (0..rows * cols).map(|_| rng.unit()).collect();
+    filled(device, DType::F32, rows, cols, bytemuck::cast_slice(&values))
+}
+
+/// Random blocks with a sane scale, repeated.
+fn weight(
+    device: &CudaDevice,
+    format: Format,
+    experts: usize,
+    rows: usize,
+    cols: usize,
+    rng: &mut Rng,
+) -> Result<Weight> {
+    let block = format.block_bytes();
+    let mut pattern: Vec<u8> = (0..8191 * block / 8 + 1).flat_map(|_| rng.bits().to_le_bytes()).collect();
+    pattern.truncate(8191 * block);
+    for block in pattern.chunks_exact_mut(block) {
+        let scale = half::f16::from_f32(0.01 + 0.005 * rng.unit()).to_le_bytes();
+        let at: &[usize] = match format {
+            Format::BF16 | Format::F16 => &[0],
+            Format::Q4_K | Format::Q5_K => &[0, 2],
+            Format::Q2_K => &[80, 82],
+            Format::Q3_K => &[108],
+            Format::Q6_K => &[208],
+            _ => &[0],
+        };
+        at.iter().for_each(|&at| block[at..at + 2].copy_from_slice(&scale));
+    }
+    let bytes = experts * rows * format.row_bytes(cols).expect("whole blocks");
+    let mut all = Vec::with_capacity(bytes + pattern.len());
+    while all.len() < bytes {
+        all.extend_from_slice(&pattern);
+    }
+    all.truncate(bytes);
+    let buffer = device.constant(Bytes::from(all))?;
+    Ok(Weight::dense(buffer, format, experts, rows, cols).expect("as long as its rows"))
+}
+
+/// Microseconds a layer of 48 in one recorded sequence, for every variant.
+fn plans(options: &CudaOptions) -> Result {
+    println!("plan_us,{}", TOKENS.map(|t| t.to_string()).join(","));
+    for variant in PlanVariant::ALL.into_iter().chain([PlanVariant::Auto]) {
+        let device = CudaDevice::new(CudaOptions { plan: variant, ..options.clone() })?;
+        let mut times = Vec::new();
+        for tokens in TOKENS {
+            let shape = Shape::new(tokens, TOP_K, EXPERTS, device.tile_rows(tokens * TOP_K, EXPERTS)).expect("a shape");
+            let mut rng = Rng(tokens as u64);
+            let ids = filled(&device, DType::I32, tokens, TOP_K, bytemuck::cast_slice(&ids(tokens, &mut rng)))?;
+            let weights = floats(&device, tokens, TOP_K, &mut rng)?;
+            let op = Op::from(Plan { ids, weights, plan: PlanBuffers::new(&device, shape)? });
+            device.enqueue(&op)?;
+            let graph = device.record(|| (0..48).try_for_each(|_| device.enqueue(&op)))?;
+            device.replay(&graph)?;
+            let once = |_| device.time(|| device.replay(&graph));
+            times.push(format!("{:.2}", median((0..REPEATS).map(once).collect::<Result<Vec<_>>>()?) * 1000.0 / 48.0));
+        }
+        println!("{},{}", variant.name(), times.join(","));
+    }
+    Ok(())
+}
+
+/// One layer's weights.
+struct Layer {
+    gate: Weight,
+    up: Weight,
+    down: Weight,
+}
+
+fn layer_weights(device: &CudaDevice) -> Result<Vec<Layer>> {
+    let mut rng = Rng(1);
+    let one = |_| {
+        Ok(Layer {
+            gate: weight(device, Format::IQ2_XS, EXPERTS, F, D, &mut rng)?,
+            up: weight(device, Format::IQ2_XS, EXPERTS, F, D, &mut rng)?,
+            down: weight(device, Format::IQ4_NL, EXPERTS, D, F, &mut rng)?,
+        })
+    };
+    (0..LAYERS).map(one).collect()
+}
+
+/// The ops of a layer after routing, for each layer's weights.
+struct Work {
+    plan: Op,
+    gate_up: Vec<Op>,
+    down: Vec<Op>,
+    combine: Op,
+}
+
+fn work(device: &CudaDevice, layers: &[Layer], tokens: usize) -> Result<Work> {
+    let mut rng = Rng(tokens as u64);
+    let shape = Shape::new(tokens, TOP_K, EXPERTS, device.tile_rows(tokens * TOP_K, EXPERTS)).expect("a shape");
+    let plan = PlanBuffers::new(device, shape)?;
+    let x = floats(device, tokens, D, &mut rng)?;
+    let weights = floats(device, tokens, TOP_K, &mut rng)?;
+    let ids = filled(device, DType::I32, tokens, TOP_K, bytemuck::cast_slice(&ids(tokens, &mut rng)))?;
+    let h = tensor(device, DType::F32, shape.max_rows(), 1, F)?;
+    let rows = tensor(device, DType::F32, shape.max_rows(), 1, D)?;
+    let out = tensor(device, DType::F32, tokens, 1, D)?;
+    let gemm = |x: &Tensor, w: &Weight, rows, epilogue, out: &Tensor| {
+        let (x, w, out) = (x.clone(), w.clone(), out.clone());
+        Op::from(Gemm { x, w, bias: None, rows, epilogue, precision: Precision::F16, out })
+    };
+    let gate_up = |layer: &Layer| {
+        let epilogue = Epilogue::SwiGlu { up: layer.up.clone() };
+        gemm(&x, &layer.gate, RowMap::Gather(plan.clone()), epilogue, &h)
+    };
+    let down = |layer: &Layer| gemm(&h, &layer.down, RowMap::Segments(plan.clone()), Epilogue::Store, &rows);
+    Ok(Work {
+        gate_up: layers.iter().map(gate_up).collect(),
+        down: layers.iter().map(down).collect(),
+        plan: Plan { ids, weights: weights.clone(), plan: plan.clone() }.into(),
+        combine: Combine { rows: rows.clone(), weights, plan: plan.clone(), shared: None, accumulate: false, out }
+            .into(),
+    })
+}
+
+/// Milliseconds of a layer and of its parts.
+fn layers(device: &CudaDevice) -> Result {
+    let layers = layer_weights(device)?;
+    println!("tokens,layer_ms,plan_ms,gate_up_ms,down_ms,combine_ms");
+    for tokens in TOKENS {
+        let work = work(device, &layers, tokens)?;
+        let whole = |i: usize| -> Result<f32> {
+            device.time(|| {
+                let ops = [&work.plan, &work.gate_up[i % LAYERS], &work.down[i % LAYERS], &work.combine];
+                ops.into_iter().try_for_each(|op| device.enqueue(op))
+            })
+        };
+        (0..LAYERS).try_for_each(|i| whole(i).map(|_| ()))?;
+        let all = median((0..REPEATS).map(whole).collect::<Result<Vec<_>>>()?);
+        let mut parts = [const { Vec::new() }; 4];
+        for i in 0..REPEATS {
+            let ops = [&work.plan, &work.gate_up[i % LAYERS], &work.down[i % LAYERS], &work.combine];
+            for (op, part) in ops.into_iter().zip(&mut parts) {
+                part.push(device.time(|| device.enqueue(op))?);
+            }
+        }
+        println!("{tokens},{all:.4},{}", parts.map(|part| format!("{:.4}", median(part))).join(","));
+    }
+    Ok(())
+}
+
+/// Dense products of 2048 rows, N = K = 8192.
+fn dense(device: &CudaDevice) -> Result {
+    const ROWS: usize = 2048;
+    const N: usize = 8192;
+    use Format::{BF16, IQ2_XS, IQ3_S, IQ4_NL, IQ4_XS, Q2_0, Q3_K, Q4_0, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0};
+    println!("format,ms,tflops");
+    let mut rng = Rng(3);
+    let x = floats(device, ROWS, N, &mut rng)?;
+    let out = tensor(device, DType::F32, ROWS, 1, N)?;
+    for format in [BF16, Q8_0, Q4_0, Q5_0, IQ4_NL, IQ4_XS, Q2_0, IQ3_S, Q3_K, Q4_K, Q5_K, Q6_K, IQ2_XS] {
+        let w = weight(device, format, 1, N, N, &mut rng)?;
+        let (x, out) = (x.clone(), out.clone());
+        let op = Op::from(Gemm {
+            x,
+            w,
+            bias: None,
+            rows: RowMap::Identity,
+            epilogue: Epilogue::Store,
+            precision: Precision::F16,
+            out,
+        });
+        device.enqueue(&op)?;
+        let ms = median((0..REPEATS).map(|_| device.time(|| device.enqueue(&op))).collect::<Result<Vec<_>>>()?);
+        println!("{format},{ms:.4},{:.0}", 2.0 * (ROWS * N * N) as f32 / ms / 1e9);
+    }
+    Ok(())
+}
+
+thread_local! {
+    /// What the sweep's device chooses.
+    static TILE: Cell<Option<Tile>> = const { Cell::new(None) };
+}
+
+fn swept(machine: &Machine, product: &Product) -> Tile {
+    TILE.get().unwrap_or_else(|| tune::choose(machine, product))
+}
+
+/// Every tile that might be best, for the report's layer.
+fn sweep(options: &CudaOptions) -> Result {
+    let device = CudaDevice::new(CudaOptions { tile: swept, ..options.clone() })?;
+    let layers = layer_weights(&device)?;
+    println!("tokens,product,tile_tokens,chunk,stages,blocks,walk,ms");
+    for tokens in [128, 512, 2048, 8192] {
+        TILE.set(None);
+        let work = work(&device, &layers, tokens)?;
+        device.enqueue(&work.plan)?;
+        (0..2).try_for_each(|_| device.enqueue(&work.gate_up[0]).and_then(|()| device.enqueue(&work.down[0])))?;
+        let height = device.tile_rows(tokens * TOP_K, EXPERTS) as u32;
+        for (name, ops, format) in [("gate_up", &work.gate_up, Format::IQ2_XS), ("down", &work.down, Format::IQ4_NL)] {
+            for tile in candidates(&device.machine(), format, height) {
+                TILE.set(Some(tile));
+                device.enqueue(&ops[0])?;
+                let once = |i: usize| device.time(|| device.enqueue(&ops[i % LAYERS]));
+                let ms = median((0..9).map(once).collect::<Result<Vec<_>>>()?);
+                let Tile { tokens: height, chunk, stages, blocks, walk } = tile;
+                println!("{tokens},{name},{height},{chunk},{stages},{blocks},{walk},{ms:.4}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Tiles of one height that fit the card.
+fn candidates(machine: &Machine, format: Format, tokens: u32) -> Vec<Tile> {
+    let mut tiles = Vec::new();
+    let chunks: &[u32] = if format.block_len() > 64 { &[256, 512] } else { &[64, 128, 256] };
+    for &chunk in chunks {
+        for (stages, blocks) in [(2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (2, 3), (3, 3), (2, 4), (3, 4)] {
+            let registers = if tokens >= 128 {
+                1
+            } else if tokens >= 64 {
+                2 + u32::from(chunk < 256)
+            } else {
+                4
+            };
+            let walks: &[u32] = if tokens <= 8 || tokens >= 128 { &[1, 2, 5] } else { &[1] };
+            for &walk in walks {
+                let tile = Tile { tokens, chunk, stages, blocks, walk };
+                if blocks <= registers && (tokens < 128) == (blocks > 1) && tune::fits(machine, format, &tile) {
+                    tiles.push(tile);
+                }
+            }
+        }
+    }
+    tiles
+}

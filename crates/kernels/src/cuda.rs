@@ -1,0 +1,28 @@
+//! NVIDIA GPUs, compute capability 8.0 and later.
+//!
+//! Kernels are CUDA C++ in `cuda/kernels`, compiled at run time ([`jit`]) for the card that is there and for the format,
+//! tile and epilogue at hand. Nothing of CUDA is needed to build this; to run, a driver and NVRTC.
+//!
+//! * `driver`: the driver's calls, each checked.
+//! * [`jit`], [`source`]: from kernel source to machine code, cached on disk.
+//! * `memory`: buffers, and tensors as kernels see them.
+//! * `device`: [`CudaDevice`]: one stream, in program order; errors of kernels come with the next read or sync.
+//! * `gemm`, `plan`, `attention`, ...: which kernels an op launches. [`tune`] chooses tiles, as a pure function.
+
+mod attention;
+mod delta_net;
+mod device;
+mod driver;
+mod elementwise;
+mod gemm;
+pub mod jit;
+mod memory;
+mod plan;
+mod route;
+mod select_blocks;
+pub mod source;
+pub mod tune;
+
+pub use device::{CudaDevice, CudaOptions};
+pub use driver::{Graph, Machine};
+pub use plan::PlanVariant;

@@ -1,0 +1,410 @@
+//! Launches of products.
+
+use argon_gguf::Format;
+
+use super::device::{CudaDevice, Hidden, State};
+use super::driver::Launch;
+use super::elementwise;
+use super::memory::View;
+use super::source::{Source, format_defines};
+use super::tune::{self, Product, Tile};
+use crate::device::DeviceError;
+use crate::op::{Epilogue, Gemm, PlanBuffers, Precision, RowMap};
+use crate::tensor::{Tensor, Weight};
+
+type Result<T = ()> = std::result::Result<T, DeviceError>;
+
+/// Rows and outputs of a block of threads in product.cu.
+const PLAIN_TILE: usize = 64;
+
+/// What becomes of a product, as the kernels number it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Store = 0,
+    Accumulate = 1,
+    Silu = 2,
+    SwiGlu = 3,
+}
+
+/// One launch: a product of `x` with one matrix per expert, or with two for [`End::SwiGlu`].
+struct Job<'a> {
+    x: &'a Tensor,
+    w: &'a Weight,
+    up: Option<&'a Weight>,
+    bias: Option<&'a Tensor>,
+    rows: &'a RowMap,
+    end: End,
+    scale: f32,
+    out: View,
+    /// What `out` is a view of; not for the device's own memory.
+    tensor: &'a Tensor,
+    precision: Precision,
+}
+
+pub(super) fn gemm(device: &CudaDevice, state: &mut State, o: &Gemm) -> Result {
+    if !matches!(o.precision, Precision::F32 | Precision::F16) {
+        return Err(DeviceError::Unsupported {
+            device: device.driver.id().into(),
+            what: format!("products in {}", o.precision.name()),
+        });
+    }
+    let out = device.output(&o.out)?;
+    if out.rows == 0 || out.cols == 0 {
+        return Ok(());
+    }
+    let job = Job {
+        x: &o.x,
+        w: &o.w,
+        up: None,
+        bias: o.bias.as_ref(),
+        rows: &o.rows,
+        end: End::Store,
+        scale: 1.0,
+        out,
+        tensor: &o.out,
+        precision: o.precision,
+    };
+    match &o.epilogue {
+        Epilogue::Store => product(device, state, &job),
+        Epilogue::Accumulate => product(device, state, &Job { end: End::Accumulate, ..job }),
+        Epilogue::Silu { scale } => product(device, state, &Job { end: End::Silu, scale: *scale, ..job }),
+        Epilogue::SwiGlu { up } if alike(&o.w, up) && o.bias.is_none() => {
+            product(device, state, &Job { end: End::SwiGlu, up: Some(up), ..job })
+        }
+        Epilogue::SwiGlu { up } => {
+            let address = state.between.at_least(&device.driver, o.out.rows * o.out.cols * 4)?;
+            let other = View::matrix(address, o.out.rows, o.out.cols);
+            product(device, state, &Job { ..job })?;
+            product(device, state, &Job { w: up, bias: None, out: other, ..job })?;
+            swiglu(device, state, &o.rows, out, other)
+        }
+        Epilogue::GateMean { normed } => {
+            let address = state.between.at_least(&device.driver, o.x.rows * o.w.rows * 4)?;
+            let p = View::matrix(address, o.x.rows, o.w.rows);
+            product(device, state, &Job { out: p, ..job })?;
+            elementwise::gate_mean(device, state, p, device.input(normed)?, out)
+        }
+    }
+}
+
+/// Whether one kernel can walk through both weights side by side.
+fn alike(a: &Weight, b: &Weight) -> bool {
+    (a.format, a.row_bytes, a.expert_bytes) == (b.format, b.row_bytes, b.expert_bytes)
+}
+
+/// `gate = silu(gate) * up` in the rows that a product wrote.
+fn swiglu(device: &CudaDevice, state: &mut State, rows: &RowMap, gate: View, up: View) -> Result {
+    #[repr(C)]
+    struct Args {
+        gate: View,
+        up: View,
+        stok: u64,
+        meta: u64,
+    }
+    let (stok, meta) = match plan(rows) {
+        Some(plan) => (device.input(&plan.stok)?.first, device.input(&plan.meta)?.first),
+        None => (0, 0),
+    };
+    let launch = Launch { grid: [gate.rows, 1, 1], block: 256, shared: 0 };
+    // SAFETY: `SwigluArgs` of act.cu; both views have the rows and columns of the product's output.
+    unsafe { device.launch(state, ("act.cu", "swiglu"), launch, &Args { gate, up, stok, meta }) }
+}
+
+fn plan(rows: &RowMap) -> Option<&PlanBuffers> {
+    match rows {
+        RowMap::Identity => None,
+        RowMap::Gather(plan) | RowMap::Segments(plan) => Some(plan),
+    }
+}
+
+/// The kernels' number of a row map.
+fn map(rows: &RowMap) -> u32 {
+    match rows {
+        RowMap::Identity => 0,
+        RowMap::Gather(_) => 1,
+        RowMap::Segments(_) => 2,
+    }
+}
+
+fn product(device: &CudaDevice, state: &mut State, job: &Job) -> Result {
+    let align = alignment(device, job)?;
+    if job.precision == Precision::F16 && on_tensor_cores(job.w, align) {
+        tensor_cores(device, state, job, align)
+    } else {
+        plain(device, state, job)
+    }
+}
+
+/// Whether the kernel for tensor cores takes these weights: whole runs of 32, whole words; not plain f32, which it would
+/// round.
+fn on_tensor_cores(w: &Weight, align: u64) -> bool {
+    w.cols > 0 && w.cols.is_multiple_of(32) && w.format != Format::F32 && (align >= 2 || w.format == Format::MXFP4)
+}
+
+/// What all rows of the weights begin at a multiple of, up to 16 bytes.
+fn alignment(device: &CudaDevice, job: &Job) -> Result<u64> {
+    let mut bits = 16;
+    for w in [Some(job.w), job.up].into_iter().flatten() {
+        bits |= device.weight(w)? | w.row_bytes as u64 | w.expert_bytes as u64;
+    }
+    Ok(1 << bits.trailing_zeros())
+}
+
+/// Tiles of a plan: at most, and to expect at least.
+fn tiles(plan: &PlanBuffers) -> (usize, usize) {
+    let shape = plan.shape;
+    (shape.max_tiles(), shape.entries().min(shape.experts()).max(shape.entries() / shape.tile()))
+}
+
+/// Order in which a format's decoder wants columns (order.cuh).
+fn order(format: Format) -> u32 {
+    match format {
+        Format::IQ4_NL | Format::IQ4_XS | Format::MXFP4 | Format::NVFP4 => 1,
+        Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 => 2,
+        _ => 0,
+    }
+}
+
+fn tensor_cores(device: &CudaDevice, state: &mut State, job: &Job, align: u64) -> Result {
+    #[repr(C)]
+    struct Args {
+        x: u64,
+        exponents: u64,
+        w0: u64,
+        w1: u64,
+        out: u64,
+        half: u64,
+        beyond: u64,
+        scaled: u64,
+        bias: u64,
+        stok: u64,
+        tiles: u64,
+        meta: u64,
+        expert_bytes: u64,
+        row_bytes: u64,
+        x_stride: u64,
+        out_stride: u64,
+        half_stride: u64,
+        k: u32,
+        n: u32,
+        tokens: u32,
+        parts: u32,
+        row_blocks: u32,
+        splits: u32,
+        blocks_per_split: u32,
+        scale: f32,
+    }
+    let format = job.w.format;
+    let input = activations(device, state, job)?;
+    let half = half_output(device, state, job)?;
+    let plan = plan(job.rows);
+    let (rows, (most_tiles, tiles)) = match plan {
+        Some(plan) => (plan.shape.tile(), tiles(plan)),
+        None => (job.x.rows, (1, 1)),
+    };
+    let swiglu = job.end == End::SwiGlu;
+    let (outputs, columns) = (job.w.rows, job.w.cols);
+    let wanted = Product { format, rows, tiles, swiglu, outputs, columns };
+    let tile = (device.options.tile)(&device.driver.machine, &wanted);
+    let parts = rows.div_ceil(tile.tokens as usize);
+    let row_blocks = outputs.div_ceil(if swiglu { tune::ROWS / 2 } else { tune::ROWS });
+    let splits = row_blocks.div_ceil(tile.walk as usize);
+    let address = |t: Option<&Tensor>| device.optional(t).map(|view| view.first);
+    let args = Args {
+        x: input.address,
+        exponents: input.exponents,
+        w0: device.weight(job.w)?,
+        w1: job.up.map_or(Ok(0), |up| device.weight(up))?,
+        out: job.out.first,
+        half: half.map_or(0, |half| half.address),
+        beyond: half.map_or(0, |half| half.scaled),
+        scaled: input.scaled,
+        bias: address(job.bias)?,
+        stok: address(plan.map(|plan| &plan.stok))?,
+        tiles: address(plan.map(|plan| &plan.tiles))?,
+        meta: address(plan.map(|plan| &plan.meta))?,
+        expert_bytes: job.w.expert_bytes as u64,
+        row_bytes: job.w.row_bytes as u64,
+        x_stride: columns as u64,
+        out_stride: job.out.row_stride,
+        half_stride: outputs as u64,
+        k: columns as u32,
+        n: outputs as u32,
+        tokens: job.x.rows as u32,
+        parts: if plan.is_some() { parts as u32 } else { 1 },
+        row_blocks: row_blocks as u32,
+        splits: splits as u32,
+        blocks_per_split: tile.walk,
+        scale: job.scale,
+    };
+    let kernel = device.kernel(state, source(format, align, &tile, job, half.map(|half| half.order)), "gemm")?;
+    let blocks = most_tiles.checked_mul(parts).and_then(|n| n.checked_mul(splits)).and_then(|n| u32::try_from(n).ok());
+    let blocks = blocks.ok_or_else(|| device.driver.failed("a product of too many tiles"))?;
+    let shared = tile.stages * tune::stage_bytes(format, tile.tokens, tile.chunk);
+    // SAFETY: `GemmArgs` of gemm.cu; weights, output and plan are inside their buffers (`Op::check`, `weight`), the
+    // kernel reads at most 15 bytes beside a row, which every allocation has behind it.
+    unsafe { device.driver.launch(kernel, Launch { grid: [blocks, 1, 1], block: 256, shared }, &args) }
+}
+
+/// The kernel for tensor cores that a product needs.
+fn source(format: Format, align: u64, tile: &Tile, job: &Job, half: Option<u32>) -> Source {
+    let mut defines = format_defines(format).to_vec();
+    defines.extend([
+        ("WEIGHT_ALIGN", align as u32),
+        ("GEMM_TOKENS", tile.tokens),
+        ("GEMM_CHUNK", tile.chunk),
+        ("GEMM_STAGES", tile.stages),
+        ("GEMM_BLOCKS", tile.blocks),
+        ("GEMM_TAIL", u32::from(!job.w.cols.is_multiple_of(tile.chunk as usize))),
+        ("GEMM_MAP", map(job.rows)),
+        ("GEMM_EPILOGUE", job.end as u32),
+    ]);
+    defines.extend(job.bias.map(|_| ("GEMM_BIAS", 1)));
+    defines.extend(half.map(|order| ("GEMM_HALF_OUT", order)));
+    Source { file: "gemm.cu", defines }
+}
+
+/// Rows in f16 in the device's own memory.
+#[derive(Clone, Copy)]
+struct Half {
+    address: u64,
+    /// Of each row.
+    exponents: u64,
+    /// Where there is 0 if no row is scaled; 0 if it is not known.
+    scaled: u64,
+    order: u32,
+}
+
+/// The input in f16, in the format's order of columns, and its rows' exponents. Products that follow each other often
+/// share their input: it is converted once, until something writes to it. The rows of a SwiGLU are in f16 already, if
+/// the product that made them knew the order; what exceeded the range is then converted again, with exponents.
+fn activations(device: &CudaDevice, state: &mut State, job: &Job) -> Result<Half> {
+    let order = order(job.w.format);
+    if let RowMap::Segments(_) = job.rows {
+        state.hidden_order = Some(order);
+    }
+    let (bytes, rows) = (job.x.rows * job.x.cols * 2, job.x.rows * 4);
+    let made = |held: &Hidden, plan: &PlanBuffers| {
+        held.order == order && same(&held.rows, job.x) && same(&held.stok, &plan.stok)
+    };
+    if let (RowMap::Segments(plan), Some(held)) = (job.rows, &state.hidden_of)
+        && made(held, plan)
+    {
+        let exponents = state.hidden_exponents.at_least(&device.driver, rows)?;
+        let address = state.hidden.at_least(&device.driver, bytes)?;
+        let scaled = state.hidden_beyond.at_least(&device.driver, 4)?;
+        let half = Half { address, exponents, scaled, order };
+        convert(device, state, job, half)?;
+        return Ok(half);
+    }
+    let address = state.half.at_least(&device.driver, bytes)?;
+    let exponents = state.exponents.at_least(&device.driver, rows)?;
+    let half = Half { address, exponents, scaled: 0, order };
+    if state.activations.as_ref().is_none_or(|(t, o)| *o != order || !same(t, job.x)) {
+        state.activations = None;
+        convert(device, state, job, half)?;
+        // Of a plan's rows only those that it has are converted: another plan may have more.
+        state.activations = matches!(job.rows, RowMap::Identity | RowMap::Gather(_)).then(|| (job.x.clone(), order));
+    }
+    Ok(half)
+}
+
+/// f32 to f16; where `half.scaled` says that nothing exceeded the range, what is there stays.
+fn convert(device: &CudaDevice, state: &mut State, job: &Job, half: Half) -> Result {
+    #[repr(C)]
+    struct Args {
+        x: View,
+        out: u64,
+        exponents: u64,
+        rows: u64,
+        needed: u64,
+        stride: u64,
+        order: u32,
+    }
+    let x = device.input(job.x)?;
+    let rows = match job.rows {
+        RowMap::Segments(plan) => device.input(&plan.meta)?.first + 4 * argon_plan::meta::ROWS as u64,
+        _ => 0,
+    };
+    let Half { address: out, exponents, scaled: needed, order } = half;
+    let args = Args { x, out, exponents, rows, needed, stride: u64::from(x.cols), order };
+    let launch = Launch { grid: [x.rows.min(8 * device.machine().processors), 1, 1], block: 256, shared: 0 };
+    // SAFETY: `ActArgs` of act.cu; the input is inside its buffer, both outputs are as long as its rows need.
+    unsafe { device.launch(state, ("act.cu", "act_f16"), launch, &args) }
+}
+
+/// Where a SwiGLU also writes its rows in f16, once a product has shown in which order it wants them.
+fn half_output(device: &CudaDevice, state: &mut State, job: &Job) -> Result<Option<Half>> {
+    let (End::SwiGlu, RowMap::Gather(plan), Some(order)) = (job.end, job.rows, state.hidden_order) else {
+        return Ok(None);
+    };
+    let (rows, cols) = (job.out.rows as usize, job.out.cols as usize);
+    if cols % 32 != 0 {
+        return Ok(None);
+    }
+    let address = state.hidden.at_least(&device.driver, rows * cols * 2)?;
+    let scaled = state.hidden_beyond.at_least(&device.driver, 4)?;
+    // SAFETY: the count is this long.
+    unsafe { device.driver.zero(scaled, 4) }?;
+    state.hidden_of = Some(Hidden { rows: job.tensor.clone(), stok: plan.stok.clone(), order });
+    Ok(Some(Half { address, exponents: 0, scaled, order }))
+}
+
+/// Whether two views have the same elements.
+fn same(a: &Tensor, b: &Tensor) -> bool {
+    let shape = |t: &Tensor| [t.offset, t.rows, t.groups, t.cols, t.row_stride];
+    a.buffer.same(&b.buffer) && a.dtype == b.dtype && shape(a) == shape(b)
+}
+
+fn plain(device: &CudaDevice, state: &mut State, job: &Job) -> Result {
+    #[repr(C)]
+    struct Args {
+        x: View,
+        out: View,
+        w0: u64,
+        w1: u64,
+        bias: u64,
+        stok: u64,
+        tiles: u64,
+        meta: u64,
+        expert_bytes: u64,
+        row_bytes: u64,
+        k: u32,
+        n: u32,
+        tokens: u32,
+        parts: u32,
+        scale: f32,
+    }
+    let plan = plan(job.rows);
+    let (rows, tiles) = match plan {
+        Some(plan) => (plan.shape.tile(), plan.shape.max_tiles()),
+        None => (job.x.rows, 1),
+    };
+    let parts = rows.div_ceil(PLAIN_TILE);
+    let address = |t: Option<&Tensor>| device.optional(t).map(|view| view.first);
+    let args = Args {
+        x: device.input(job.x)?,
+        out: job.out,
+        w0: device.weight(job.w)?,
+        w1: job.up.map_or(Ok(0), |up| device.weight(up))?,
+        bias: address(job.bias)?,
+        stok: address(plan.map(|plan| &plan.stok))?,
+        tiles: address(plan.map(|plan| &plan.tiles))?,
+        meta: address(plan.map(|plan| &plan.meta))?,
+        expert_bytes: job.w.expert_bytes as u64,
+        row_bytes: job.w.row_bytes as u64,
+        k: job.w.cols as u32,
+        n: job.w.rows as u32,
+        tokens: job.x.rows as u32,
+        parts: if plan.is_some() { parts as u32 } else { 1 },
+        scale: job.scale,
+    };
+    let mut defines = format_defines(job.w.format).to_vec();
+    defines.extend([("GEMM_MAP", map(job.rows)), ("GEMM_EPILOGUE", job.end as u32)]);
+    let kernel = device.kernel(state, Source { file: "product.cu", defines }, "product")?;
+    let blocks = tiles.checked_mul(parts).and_then(|n| u32::try_from(n).ok());
+    let blocks = blocks.ok_or_else(|| device.driver.failed("a product of too many tiles"))?;
+    let outputs = job.w.rows.div_ceil(PLAIN_TILE) as u32;
+    // SAFETY: `ProductArgs` of product.cu; views, weights and plan are inside their buffers (`Op::check`, `weight`).
+    unsafe { device.driver.launch(kernel, Launch { grid: [blocks, outputs, 1], block: 256, shared: 0 }, &args) }
+}

@@ -1,0 +1,70 @@
+// f32 activations to the f16 operands of a product, and the product of two halves of a gated layer.
+//
+// A row becomes f16(x * 2^-s): s is 0 unless a number of the row is beyond the f16 range; then it is the least power of
+// two that brings the row inside, undone in the product's epilogue. Columns go where the weight format's decoder wants
+// them (stored_column), which does not change a sum.
+#include "order.cuh"
+#include "view.cuh"
+
+struct ActArgs {
+    Floats x;          // [M, 1, K]
+    u16 *out;          // [M, stride]
+    i32 *exponents;    // [M]
+    const u32 *rows;   // how many rows there are (a word of a plan's meta), or null: all
+    const u32 *needed; // 0 there: nothing is to be done; null: it is
+    u64 stride;
+    u32 order;
+};
+
+// s of a row whose largest magnitude is `most`: 65520 and more would round to infinity. Infinity and NaN have none.
+DEVICE i32 range_exponent(float most) {
+    if (!(most >= 65520.0f) || most > 3.4e38f) return 0;
+    i32 e = (i32)(__float_as_uint(most) >> 23) - 127 - 15; // most = m * 2^(e + 15), 1 <= m < 2
+    return bits_to_float((u32)(127 - e) << 23) * most >= 65520.0f ? e + 1 : e;
+}
+
+DEVICE float block_max(float x) {
+    __shared__ float parts[32];
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, d));
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = threadIdx.x % 32 < (blockDim.x + 31) / 32 ? parts[threadIdx.x % 32] : 0.0f;
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, d));
+    return x;
+}
+
+extern "C" __global__ void act_f16(const __grid_constant__ ActArgs a) {
+    const u32 cols = a.x.cols, rows = a.rows ? *a.rows : a.x.rows;
+    if (a.needed && *a.needed == 0) return;
+    for (u32 row = blockIdx.x; row < rows; row += gridDim.x) {
+        const float *x = a.x.at(row, 0);
+        float most = 0;
+        for (u32 c = threadIdx.x; c < cols; c += blockDim.x) most = fmaxf(most, fabsf(x[c]));
+        const i32 s = range_exponent(block_max(most));
+        if (threadIdx.x == 0) a.exponents[row] = s;
+        const float scale = power_of_two(-s);
+        u32 *out = (u32 *)(a.out + row * a.stride);
+        for (u32 pair = threadIdx.x; pair < a.stride / 2; pair += blockDim.x) {
+            const u32 first = source_column(a.order, 2 * pair), second = source_column(a.order, 2 * pair + 1);
+            out[pair] = float2_to_half2(first < cols ? x[first] * scale : 0.0f, second < cols ? x[second] * scale : 0.0f);
+        }
+    }
+}
+
+struct SwigluArgs {
+    Floats gate, up;        // [R, 1, F]
+    const i32 *stok;        // of a routed product, or null
+    const u32 *meta;
+};
+
+// gate = silu(gate) * up, in the rows that are no padding: where one product could not make both.
+extern "C" __global__ void swiglu(const __grid_constant__ SwigluArgs a) {
+    const u32 row = blockIdx.x;
+    if (a.stok && (row >= a.meta[1] || a.stok[row] < 0)) return;
+    float *gate = a.gate.at(row, 0);
+    const float *up = a.up.at(row, 0);
+    for (u32 c = threadIdx.x; c < a.gate.cols; c += blockDim.x) gate[c] = silu(gate[c]) * up[c];
+}

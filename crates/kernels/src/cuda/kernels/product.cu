@@ -1,0 +1,93 @@
+// Grouped and dense products in f32: weights decoded exactly, f32 arithmetic. For the mode f32, and in every mode for the
+// weights that the tensor cores' kernel does not take (plain f32, rows that are no whole runs of 32).
+//
+// Compiled for one WEIGHT_FORMAT, row map and epilogue as gemm.cu. A block of threads makes 64 tokens x 64 outputs.
+#include "exact.cuh"
+#include "view.cuh"
+
+#define MAP_DENSE 0
+#define MAP_GATHER 1
+#define MAP_SEGMENTS 2
+#define EPILOGUE_STORE 0
+#define EPILOGUE_ACCUMULATE 1
+#define EPILOGUE_SILU 2
+#define EPILOGUE_SWIGLU 3
+
+constexpr u32 TOKENS = 64, OUTPUTS = 64, COLUMNS = 16, PITCH = 64 + 4;
+constexpr bool SWIGLU = GEMM_EPILOGUE == EPILOGUE_SWIGLU;
+
+struct ProductArgs {
+    Floats x, out;
+    const u8 *w0, *w1;    // packed rows; w1: the up matrix of SwiGLU
+    const float *bias;    // [n] or null
+    const i32 *stok;
+    const u32 *tiles, *meta;
+    u64 expert_bytes, row_bytes;
+    u32 k, n, tokens, parts;
+    float scale;
+};
+
+extern "C" __global__ void __launch_bounds__(256) product(const __grid_constant__ ProductArgs a) {
+    __shared__ __align__(16) float xs[COLUMNS][PITCH], ws[SWIGLU ? 2 : 1][COLUMNS][PITCH];
+    __shared__ i32 rows[TOKENS];
+    const u32 part = blockIdx.x % a.parts, tile = blockIdx.x / a.parts, t = threadIdx.x;
+    u32 expert = 0, r0 = tile * TOKENS, valid = 0;
+    if (GEMM_MAP == MAP_DENSE) {
+        valid = min(TOKENS, a.tokens - r0);
+    } else {
+        if (tile >= a.meta[0]) return;
+        expert = a.tiles[3 * tile], r0 = a.tiles[3 * tile + 1] + part * TOKENS, valid = a.tiles[3 * tile + 2];
+        if (valid <= part * TOKENS) return;
+        valid = min(TOKENS, valid - part * TOKENS);
+    }
+    if (t < TOKENS) rows[t] = t >= valid ? -1 : GEMM_MAP == MAP_GATHER ? a.stok[r0 + t] : (i32)(r0 + t);
+    __syncthreads();
+
+    const u32 n0 = blockIdx.y * OUTPUTS, ty = t / 16, tx = t % 16; // this thread's 4 tokens and 4 outputs
+    const u32 column = t % COLUMNS, line = t / COLUMNS;           // what it loads: a column of every 16th line
+    float acc[SWIGLU ? 2 : 1][4][4] = {};
+    for (u32 k0 = 0; k0 < a.k; k0 += COLUMNS) {
+        const u32 k = k0 + column;
+#pragma unroll
+        for (u32 i = 0; i < 64; i += 16) {
+            const i32 row = rows[line + i];
+            const u32 n = n0 + line + i;
+            xs[column][line + i] = row >= 0 && k < a.k ? a.x.at(row, 0)[k] : 0.0f;
+            const u64 at = expert * a.expert_bytes + n * a.row_bytes;
+            ws[0][column][line + i] = n < a.n && k < a.k ? weight_of_row(a.w0 + at, k) : 0.0f;
+            if (SWIGLU) ws[SWIGLU][column][line + i] = n < a.n && k < a.k ? weight_of_row(a.w1 + at, k) : 0.0f;
+        }
+        __syncthreads();
+#pragma unroll
+        for (u32 c = 0; c < COLUMNS; c++) {
+            const float4 x = *(const float4 *)&xs[c][4 * ty];
+#pragma unroll
+            for (u32 m = 0; m < (SWIGLU ? 2 : 1); m++) {
+                const float4 w = *(const float4 *)&ws[m][c][4 * tx];
+                const float xv[4] = {x.x, x.y, x.z, x.w}, wv[4] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+                for (u32 i = 0; i < 4; i++)
+#pragma unroll
+                    for (u32 j = 0; j < 4; j++) acc[m][i][j] = fmaf(xv[i], wv[j], acc[m][i][j]);
+            }
+        }
+        __syncthreads();
+    }
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) {
+        const u32 token = 4 * ty + i;
+        if (token >= valid) continue;
+        float *out = a.out.at(r0 + token, 0);
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+            const u32 n = n0 + 4 * tx + j;
+            if (n >= a.n) continue;
+            float p = acc[0][i][j];
+            if (a.bias) p += a.bias[n];
+            if (GEMM_EPILOGUE == EPILOGUE_ACCUMULATE) p += out[n];
+            if (GEMM_EPILOGUE == EPILOGUE_SILU) p = silu(p * a.scale);
+            if (SWIGLU) p = silu(p) * acc[SWIGLU][i][j];
+            out[n] = p;
+        }
+    }
+}

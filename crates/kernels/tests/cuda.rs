@@ -1,0 +1,143 @@
+//! The CUDA device against the reference: every op's parity tests, and what only this backend has.
+//!
+//! On a machine without a usable GPU these tests do nothing, and one line on the standard error stream says so and why.
+#![cfg(feature = "cuda")]
+
+use std::io::Write;
+use std::sync::{Arc, OnceLock};
+
+use argon_gguf::Bytes;
+use argon_kernels::cuda::{CudaDevice, CudaOptions};
+use argon_kernels::{Buffer, Device, DeviceError, DeviceInfo, Op, Tensor};
+
+/// A test of each format that weights come in.
+macro_rules! each_format {
+    ($($name:ident $format:ident),* $(,)?) => {
+        each_format! { @of crate::formats::check, operands_of, $($name $format),* }
+        each_format! { @of crate::products::check_format, products_of, $($name $format),* }
+
+        #[test]
+        fn every_format_has_a_test() {
+            let listed = [$(argon_gguf::Format::$format),*];
+            let mut formats = argon_gguf::Format::ALL.iter().filter(|format| format.is_weight());
+            assert!(formats.all(|format| listed.contains(format)));
+        }
+    };
+    (@of $check:path, $module:ident, $($name:ident $format:ident),*) => {
+        mod $module {
+            $(
+                #[test]
+                fn $name() {
+                    $check(argon_gguf::Format::$format);
+                }
+            )*
+        }
+    };
+}
+
+#[path = "parity/harness.rs"]
+mod harness;
+#[path = "support/weights.rs"]
+mod weights;
+
+#[path = "parity/attention.rs"]
+mod attention;
+#[path = "parity/conv.rs"]
+mod conv;
+#[path = "parity/copy.rs"]
+mod copy;
+#[path = "parity/delta_net.rs"]
+mod delta_net;
+#[path = "parity/errors.rs"]
+mod errors;
+#[path = "parity/mix.rs"]
+mod mix;
+#[path = "parity/norm.rs"]
+mod norm;
+#[path = "parity/plan.rs"]
+mod plan;
+#[path = "parity/rope.rs"]
+mod rope;
+#[path = "parity/route.rs"]
+mod route;
+#[path = "parity/select_blocks.rs"]
+mod select_blocks;
+
+#[path = "cuda/everything.rs"]
+mod everything;
+#[path = "cuda/formats.rs"]
+mod formats;
+#[path = "cuda/layer.rs"]
+mod layer;
+#[path = "cuda/plans.rs"]
+mod plans;
+#[path = "cuda/products.rs"]
+mod products;
+
+each_format! {
+    f32 F32, f16 F16, bf16 BF16, q8_0 Q8_0, q4_0 Q4_0, q4_1 Q4_1, q5_0 Q5_0, q5_1 Q5_1, q2_k Q2_K, q3_k Q3_K, q4_k Q4_K,
+    q5_k Q5_K, q6_k Q6_K, iq1_s IQ1_S, iq1_m IQ1_M, iq2_xxs IQ2_XXS, iq2_xs IQ2_XS, iq2_s IQ2_S, iq3_xxs IQ3_XXS,
+    iq3_s IQ3_S, iq4_nl IQ4_NL, iq4_xs IQ4_XS, tq1_0 TQ1_0, tq2_0 TQ2_0, mxfp4 MXFP4, nvfp4 NVFP4, q1_0 Q1_0, q2_0 Q2_0,
+}
+
+/// The machine's first GPU, opened once; none, and a line that says why, where there is none.
+pub fn gpu() -> Option<Arc<CudaDevice>> {
+    static GPU: OnceLock<Option<Arc<CudaDevice>>> = OnceLock::new();
+    let open = || match CudaDevice::new(options()) {
+        Ok(device) => Some(Arc::new(device)),
+        Err(why) => {
+            // Past the harness, which shows what a test prints only when it fails.
+            let _ = writeln!(std::io::stderr(), "skipped: CUDA tests need a GPU: {why}");
+            None
+        }
+    };
+    GPU.get_or_init(open).clone()
+}
+
+/// Compiled kernels are kept from one run to the next.
+pub fn options() -> CudaOptions {
+    CudaOptions { cache: Some(std::env::temp_dir().join("argon-cuda-tests")), ..CudaOptions::default() }
+}
+
+/// The GPU, for the tests that all devices share.
+pub fn devices() -> Vec<harness::Tested> {
+    let tested = |gpu| harness::Tested { name: "cuda".into(), bits: "cuda", device: Box::new(Shared(gpu)) };
+    gpu().map(tested).into_iter().collect()
+}
+
+/// One device for all tests.
+struct Shared(Arc<CudaDevice>);
+
+impl Device for Shared {
+    fn info(&self) -> DeviceInfo {
+        self.0.info()
+    }
+
+    fn tile_rows(&self, entries: usize, experts: usize) -> usize {
+        self.0.tile_rows(entries, experts)
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Buffer, DeviceError> {
+        self.0.alloc(bytes)
+    }
+
+    fn constant(&self, bytes: Bytes) -> Result<Buffer, DeviceError> {
+        self.0.constant(bytes)
+    }
+
+    fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.0.write(dst, bytes)
+    }
+
+    fn read(&self, src: &Tensor, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.0.read(src, bytes)
+    }
+
+    fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {
+        self.0.enqueue(op)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.0.sync()
+    }
+}

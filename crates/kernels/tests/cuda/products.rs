@@ -1,0 +1,335 @@
+//! Products of every row map, epilogue, size and precision against the reference device.
+
+use argon_gguf::{Bytes, Format};
+use argon_kernels::cuda::tune::{self, Product, Tile};
+use argon_kernels::cuda::{CudaDevice, CudaOptions, Machine};
+use argon_kernels::device::tensor;
+use argon_kernels::op::{Epilogue, Gemm, Plan, PlanBuffers, RowMap};
+use argon_kernels::reference::ReferenceDevice;
+use argon_kernels::{DType, Device, Precision, Tensor, Weight};
+use argon_plan::Shape;
+
+use crate::weights::{Rng, random};
+use crate::{gpu, options};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Map {
+    Identity,
+    Gather,
+    Segments,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Store,
+    Bias,
+    Accumulate,
+    Silu,
+    SwiGlu,
+    /// The two halves in formats of their own.
+    SwiGluOf(Format),
+    GateMean,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    format: Format,
+    precision: Precision,
+    map: Map,
+    end: End,
+    tokens: usize,
+    top_k: usize,
+    experts: usize,
+    tile: usize,
+    n: usize,
+    k: usize,
+    /// Factor of one input channel, and of all.
+    outlier: f32,
+    size: f32,
+}
+
+/// The largest relative L2 error with standard normal inputs.
+fn bound(case: &Case) -> f64 {
+    // SwiGLU: the product of two numbers that are each off by as much, and silu's slope is up to 1.1. Where one input
+    // dominates, its rounding is in both, and adds up.
+    let products = match case.end {
+        End::SwiGlu | End::SwiGluOf(_) if case.outlier > 1.0 => 2.0,
+        End::SwiGlu | End::SwiGluOf(_) => 1.5,
+        _ => 1.0,
+    };
+    let twice = matches!(case.format, Format::Q6_K | Format::IQ4_XS | Format::Q2_K | Format::Q4_K | Format::Q5_K);
+    match case.precision {
+        // As on the CPU: about sqrt(K) * 2^-25 of the sums' roundings.
+        Precision::F32 => 1e-6 * products,
+        // An input and a weight are rounded to f16, and a product with a scale before it where decode.cuh says so: each
+        // by at most 2^-11, evenly spread, and all mantissas may be the worst, 1.
+        _ => 2f64.powi(-11) / 3f64.sqrt() * if twice { 3f64 } else { 2f64 }.sqrt() * products,
+    }
+}
+
+const BEFORE: f32 = 0.25;
+
+impl Case {
+    fn dense(format: Format, precision: Precision) -> Self {
+        let k = 2 * format.block_len().max(64);
+        let (map, end) = (Map::Identity, End::Store);
+        Self {
+            format,
+            precision,
+            map,
+            end,
+            tokens: 9,
+            top_k: 1,
+            experts: 1,
+            tile: 1,
+            n: 37,
+            k,
+            outlier: 1.0,
+            size: 1.0,
+        }
+    }
+
+    fn routed(format: Format, precision: Precision, map: Map) -> Self {
+        Self { map, tokens: 23, top_k: 3, experts: 6, tile: 8, n: 21, ..Self::dense(format, precision) }
+    }
+
+    /// The output on one device, all rows of it.
+    fn run(&self, device: &dyn Device) -> Vec<f32> {
+        let mut rng = Rng::new([self.tokens, self.n, self.k].iter().fold(7, |h, &x| h * 1009 + x as u64));
+        let plan = (self.map != Map::Identity).then(|| self.plan(device, &mut rng));
+        let rows = match (self.map, &plan) {
+            (Map::Segments, Some(plan)) => plan.shape.max_rows(),
+            _ => self.tokens,
+        };
+        let streams = if self.end == End::GateMean { 3 } else { 1 };
+        let w = self.weight(device, self.format, streams, &mut rng);
+        let up = match self.end {
+            End::SwiGluOf(format) => self.weight(device, format, 1, &mut rng),
+            _ => self.weight(device, self.format, 1, &mut rng),
+        };
+        let numbers = |n: usize, rng: &mut Rng| (0..n).map(|_| rng.normal()).collect::<Vec<f32>>();
+        let bias = filled(device, [1, 1, self.n], &numbers(self.n, &mut rng));
+        let mut x: Vec<f32> = numbers(rows * self.k, &mut rng).iter().map(|x| x * self.size).collect();
+        for row in x.chunks_exact_mut(self.k.max(1)) {
+            row[self.k / 3] *= self.outlier;
+        }
+        let normed = filled(device, [self.tokens, streams, self.n], &numbers(self.tokens * streams * self.n, &mut rng));
+        let out_rows = plan.as_ref().map_or(self.tokens, |plan| plan.shape.max_rows());
+        let out = filled(device, [out_rows, 1, self.n], &vec![BEFORE; out_rows * self.n]);
+        let gemm = Gemm {
+            x: filled(device, [rows, 1, self.k], &x),
+            w,
+            bias: (self.end == End::Bias).then_some(bias),
+            rows: match (self.map, plan) {
+                (Map::Gather, Some(plan)) => RowMap::Gather(plan),
+                (Map::Segments, Some(plan)) => RowMap::Segments(plan),
+                _ => RowMap::Identity,
+            },
+            epilogue: match self.end {
+                End::Store | End::Bias => Epilogue::Store,
+                End::Accumulate => Epilogue::Accumulate,
+                End::Silu => Epilogue::Silu { scale: 0.3 },
+                End::SwiGlu | End::SwiGluOf(_) => Epilogue::SwiGlu { up },
+                End::GateMean => Epilogue::GateMean { normed },
+            },
+            precision: self.precision,
+            out: out.clone(),
+        };
+        device.enqueue(&gemm.into()).unwrap_or_else(|e| panic!("{self:?}: {e}"));
+        let mut values = vec![0.0; out.len()];
+        device.read(&out, bytemuck::cast_slice_mut(&mut values)).unwrap_or_else(|e| panic!("{self:?}: {e}"));
+        values
+    }
+
+    fn weight(&self, device: &dyn Device, format: Format, streams: usize, rng: &mut Rng) -> Weight {
+        let bytes = random(format, self.experts * self.n * streams * self.k, rng);
+        let buffer = device.constant(Bytes::from(bytes)).unwrap();
+        Weight::dense(buffer, format, self.experts, self.n * streams, self.k).unwrap()
+    }
+
+    /// Uneven: expert 0 gets about half of the entries, the last one none, some are skipped.
+    fn plan(&self, device: &dyn Device, rng: &mut Rng) -> PlanBuffers {
+        let shape = Shape::new(self.tokens, self.top_k, self.experts, self.tile).unwrap();
+        let used = (self.experts - 1).max(1);
+        let draw = |_| match rng.below(8) {
+            0 => -1,
+            1..4 => 0,
+            _ => rng.below(used) as i32,
+        };
+        let ids: Vec<i32> = (0..shape.entries()).map(draw).collect();
+        let plan = PlanBuffers::new(device, shape).unwrap();
+        let t = tensor(device, DType::I32, self.tokens, 1, self.top_k).unwrap();
+        device.write(&t, bytemuck::cast_slice(&ids)).unwrap();
+        let weights = tensor(device, DType::F32, self.tokens, 1, self.top_k).unwrap();
+        device.enqueue(&Plan { ids: t, weights, plan: plan.clone() }.into()).unwrap();
+        plan
+    }
+
+    /// Runs the case on the GPU, twice, and on the reference.
+    fn check(&self) {
+        if let Some(gpu) = gpu() {
+            self.check_on(&*gpu);
+        }
+    }
+
+    fn check_on(&self, device: &dyn Device) {
+        let (got, want) = (self.run(device), self.run(&ReferenceDevice::default()));
+        let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert!(bits(&got) == bits(&self.run(device)), "two runs differ in {self:?}");
+        let (mut difference, mut size) = (0.0, 0.0);
+        for (i, (&got, &want)) in got.iter().zip(&want).enumerate() {
+            // A row that nothing was written to.
+            if want.to_bits() == BEFORE.to_bits() {
+                assert_eq!(got.to_bits(), want.to_bits(), "element {i} was written in {self:?}");
+            }
+            difference += (f64::from(got) - f64::from(want)).powi(2);
+            size += f64::from(want).powi(2);
+        }
+        let error = if size > 0.0 { (difference / size).sqrt() } else { difference.sqrt() };
+        assert!(error <= bound(self), "relative error {error:.3e} in {self:?}");
+    }
+}
+
+fn filled(device: &dyn Device, [rows, groups, cols]: [usize; 3], values: &[f32]) -> Tensor {
+    let t = tensor(device, DType::F32, rows, groups, cols).unwrap();
+    device.write(&t, bytemuck::cast_slice(values)).unwrap();
+    t
+}
+
+const PRECISIONS: [Precision; 2] = [Precision::F16, Precision::F32];
+const TYPICAL: [Format; 2] = [Format::IQ4_NL, Format::IQ2_XS];
+
+/// A dense and a routed product, and one of a single block.
+pub fn check_format(format: Format) {
+    for precision in PRECISIONS {
+        Case::dense(format, precision).check();
+        Case { end: End::SwiGlu, ..Case::routed(format, precision, Map::Gather) }.check();
+        Case { k: format.block_len(), ..Case::dense(format, precision) }.check();
+    }
+}
+
+/// For the memory checkers.
+pub fn a_few() {
+    for format in TYPICAL {
+        Case { k: 512, ..Case::dense(format, Precision::F16) }.check();
+        Case { end: End::SwiGlu, ..Case::routed(format, Precision::F16, Map::Gather) }.check();
+        Case::routed(format, Precision::F16, Map::Segments).check();
+    }
+}
+
+#[test]
+fn every_row_map_with_every_epilogue() {
+    use End::*;
+    for format in TYPICAL {
+        for precision in PRECISIONS {
+            for end in [Store, Bias, Accumulate, Silu, SwiGlu, SwiGluOf(Format::Q8_0), GateMean] {
+                Case { end, k: 256, ..Case::dense(format, precision) }.check();
+            }
+            for map in [Map::Gather, Map::Segments] {
+                for end in [Store, Accumulate, Silu, SwiGlu, SwiGluOf(Format::Q8_0)] {
+                    Case { end, k: 256, ..Case::routed(format, precision, map) }.check();
+                }
+            }
+        }
+    }
+}
+
+/// Below, at and above the heights, the rows and the stages of the tiles.
+#[test]
+fn every_size() {
+    for precision in PRECISIONS {
+        let dense = Case { k: 64, ..Case::dense(Format::IQ4_NL, precision) };
+        for tokens in [0, 1, 7, 8, 9, 16, 17, 33, 64, 65, 97, 129, 192, 193, 400] {
+            Case { tokens, ..dense }.check();
+        }
+        for n in [0, 1, 63, 64, 65, 127, 128, 129, 300] {
+            Case { n, ..dense }.check();
+            Case { n, end: End::SwiGlu, ..dense }.check();
+        }
+        for k in [0, 32, 96, 128, 160, 256, 416, 640] {
+            Case { k, ..dense }.check();
+        }
+        for k in [256, 512, 768, 1280] {
+            Case { k, tokens: 70, ..Case::dense(Format::IQ2_XS, precision) }.check();
+            Case { k, tokens: 5, ..Case::dense(Format::Q6_K, precision) }.check();
+        }
+        // Plain numbers in rows of any length.
+        for (format, k) in
+            [(Format::F32, 1), (Format::F32, 37), (Format::F16, 33), (Format::BF16, 31), (Format::F16, 64)]
+        {
+            Case { k, ..Case::dense(format, precision) }.check();
+        }
+    }
+}
+
+/// Blocks of threads that walk through several blocks of weight rows, also unevenly.
+#[test]
+fn walks() {
+    if gpu().is_none() {
+        return;
+    }
+    fn walking(machine: &Machine, product: &Product) -> Tile {
+        Tile { walk: 3, ..tune::choose(machine, product) }
+    }
+    let device = CudaDevice::new(CudaOptions { tile: walking, ..options() }).unwrap();
+    for (tokens, n) in [(8, 650), (70, 512), (200, 900)] {
+        Case { tokens, n, ..Case::dense(Format::IQ4_NL, Precision::F16) }.check_on(&device);
+        Case { tokens, n, k: 512, end: End::SwiGlu, ..Case::dense(Format::IQ2_XS, Precision::F16) }.check_on(&device);
+    }
+    for map in [Map::Gather, Map::Segments] {
+        Case { n: 400, ..Case::routed(Format::IQ4_NL, Precision::F16, map) }.check_on(&device);
+    }
+}
+
+/// Plans of any tile height, also beyond the kernel's tallest.
+#[test]
+fn every_tile_height() {
+    for tile in [1, 3, 8, 16, 32, 64, 100, 128, 192, 500] {
+        for map in [Map::Gather, Map::Segments] {
+            for format in TYPICAL {
+                let case = Case { tile, tokens: 300, k: 256, n: 70, ..Case::routed(format, Precision::F16, map) };
+                case.check();
+                Case { end: End::SwiGlu, ..case }.check();
+            }
+        }
+    }
+    for (tokens, experts, tile) in [(0, 3, 4), (1, 1, 1), (40, 1, 16), (5, 129, 8), (33, 257, 8)] {
+        for map in [Map::Gather, Map::Segments] {
+            Case { tokens, experts, tile, ..Case::routed(Format::IQ4_NL, Precision::F16, map) }.check();
+        }
+    }
+}
+
+/// Real models exceed the range of half precision inside an expert.
+#[test]
+fn large_numbers_stay_finite_and_right() {
+    let Some(gpu) = gpu() else { return };
+    for precision in PRECISIONS {
+        for end in [End::Store, End::SwiGlu] {
+            for base in [Case::dense(Format::IQ2_XS, precision), Case::routed(Format::IQ2_XS, precision, Map::Gather)] {
+                let case = Case { end, outlier: 1e5, ..base };
+                case.check();
+                let large = Case { size: 1e7, ..case };
+                large.check();
+                assert!(large.run(&*gpu).iter().any(|x| x.abs() > 65504.0), "{large:?}");
+            }
+        }
+    }
+}
+
+/// The tensor cores of cards before and after 9.0 take another instruction; the code is the same otherwise.
+#[test]
+fn the_code_for_other_cards() {
+    if gpu().is_none() {
+        return;
+    }
+    let device = CudaDevice::new(CudaOptions { capability: Some(80), ..options() }).unwrap();
+    for format in [Format::IQ4_NL, Format::IQ2_XS, Format::Q4_K] {
+        Case { k: 512, ..Case::dense(format, Precision::F16) }.check_on(&device);
+    }
+    for tokens in [8, 70, 200] {
+        Case { tokens, k: 160, n: 130, ..Case::dense(Format::IQ4_NL, Precision::F16) }.check_on(&device);
+    }
+    Case { end: End::SwiGlu, ..Case::routed(Format::IQ2_XS, Precision::F16, Map::Gather) }.check_on(&device);
+    Case::routed(Format::IQ4_NL, Precision::F16, Map::Segments).check_on(&device);
+}
