@@ -12,7 +12,7 @@ mod embed;
 mod gemm;
 mod hyper;
 mod isa;
-mod machine;
+pub(crate) mod machine;
 mod math;
 mod matmul;
 mod memory;

@@ -9,6 +9,7 @@
 //! * [`device`]: the trait and its errors.
 //! * [`cpu`]: the backend that is always there.
 //! * [`mod@reference`]: the same operations in float64, one obvious loop each: what every backend is held to.
+//! * `wgpu` (a feature): any GPU behind Metal, Vulkan or DX12.
 //! * [`shuffle`]: a device for tests that runs ops in every order that their reads and writes permit.
 
 pub mod cpu;
@@ -19,6 +20,8 @@ pub mod op;
 pub mod reference;
 pub mod shuffle;
 pub mod tensor;
+#[cfg(feature = "wgpu")]
+pub mod wgpu;
 
 pub use device::{Device, DeviceError, DeviceInfo};
 pub use op::{Access, Op, Precision};

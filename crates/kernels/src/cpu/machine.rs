@@ -10,7 +10,7 @@ pub(super) fn name() -> String {
 }
 
 /// Bytes of memory that this process may use: the machine's, or its control group's where that is less.
-pub(super) fn memory() -> u64 {
+pub(crate) fn memory() -> u64 {
     let mut system = System::new();
     system.refresh_memory();
     let limit = system.cgroup_limits().map_or(u64::MAX, |limits| limits.total_memory);

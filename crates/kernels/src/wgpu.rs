@@ -1,0 +1,30 @@
+//! Any GPU that wgpu reaches: Metal, Vulkan, DX12; also a software driver.
+//!
+//! Kernels are WGSL in `wgpu/shaders`, under the names they have in every backend. Nothing here is chosen by a vendor's
+//! name: what an adapter says it has, and whether it passes a self-test, decides.
+//!
+//! * [`adapter`]: which adapters there are, and what one can do.
+//! * `device`: [`WgpuDevice`]: ops in program order; errors of kernels come with the next read or sync.
+//! * `queue`: one call of a kernel, and how calls become submits short enough for a driver's watchdog.
+//! * `memory`: buffers, also those that lie in several of wgpu's.
+//! * `self_test`: whether an adapter's matrices compute what they should.
+//! * [`shader`]: the text of each kernel, and the list of all of them.
+//! * `gemm`, `plan`, `attention`, ...: which kernels an op calls.
+
+pub mod adapter;
+mod attention;
+mod codebooks;
+mod delta_net;
+mod device;
+mod elementwise;
+mod gemm;
+mod memory;
+mod plan;
+mod queue;
+mod route;
+mod select_blocks;
+mod self_test;
+pub mod shader;
+
+pub use adapter::Tier;
+pub use device::{WgpuDevice, WgpuOptions};

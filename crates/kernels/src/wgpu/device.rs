@@ -1,0 +1,399 @@
+//! The device: ops in program order, and what went wrong with them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use argon_gguf::Bytes;
+
+use super::adapter::{self, Tier};
+use super::memory::Window;
+use super::queue::{Call, Queue};
+use super::shader::Kernel;
+use super::{attention, codebooks, delta_net, elementwise, gemm, plan, route, select_blocks, self_test};
+use crate::device::{Device, DeviceError, DeviceInfo};
+use crate::op::{Op, Precision};
+use crate::tensor::{Buffer, Tensor};
+
+/// How to set up a [`WgpuDevice`].
+#[derive(Clone, Debug)]
+pub struct WgpuOptions {
+    /// The adapter's number.
+    pub adapter: usize,
+    /// Bytes that a kernel may bind of a buffer, where less than the adapter's own limit is wanted.
+    pub max_binding: Option<u64>,
+    /// Workgroups in each direction of a grid, where less than the adapter's own limit is wanted.
+    pub max_groups: Option<u32>,
+    /// Multiply-adds that one submit holds: fewer than a slow adapter does before its driver's watchdog ends it.
+    pub work_per_submit: u64,
+    /// The kernels of products; the fastest that the adapter has where absent.
+    pub tier: Option<Tier>,
+    /// Kernels check every index, for tests.
+    pub checked: bool,
+}
+
+impl Default for WgpuOptions {
+    fn default() -> Self {
+        Self { adapter: 0, max_binding: None, max_groups: None, work_per_submit: 1 << 36, tier: None, checked: false }
+    }
+}
+
+/// What never changes.
+pub(super) struct Core {
+    pub id: String,
+    pub options: WgpuOptions,
+    pub device: wgpu::Device,
+    pub queue: wgpu::Queue,
+    /// The largest buffer.
+    pub max_buffer: u64,
+    /// The most that a kernel can bind of a buffer.
+    pub max_binding: u64,
+    /// What offsets of bindings are multiples of.
+    pub alignment: u64,
+    /// The most workgroups in each direction.
+    pub max_groups: usize,
+    /// Told apart from every other device's.
+    pub owner: Arc<()>,
+    /// For operands that are not there.
+    pub nothing: Window,
+    pub codebooks: Window,
+    /// The first thing that went wrong in the driver since anybody asked.
+    failure: Arc<Mutex<Option<DeviceError>>>,
+}
+
+/// What changes as ops are enqueued.
+pub(super) struct State {
+    pub queue: Queue,
+    /// Where kernels note what is wrong with their input: two words for each op of `fallible`, all ones if nothing is.
+    pub status: Window,
+    /// Ops since the last look at the status that can fail.
+    fallible: Vec<Fallible>,
+    /// The error of such an op, until it is reported.
+    pending: Option<DeviceError>,
+    /// Memory between the kernels of one op.
+    scratch: [Option<Buffer>; 4],
+}
+
+/// An op that may find its input wrong.
+#[derive(Clone, Copy)]
+pub(super) enum Fallible {
+    /// Logits that are not numbers.
+    Route { layer: usize },
+    /// Ids outside a table.
+    Embed { limit: usize },
+}
+
+/// Fallible ops between two looks at the status.
+const FALLIBLE: usize = 1024;
+
+/// A GPU behind wgpu.
+pub struct WgpuDevice {
+    core: Core,
+    tier: Tier,
+    info: DeviceInfo,
+    state: Mutex<State>,
+}
+
+impl Core {
+    pub(super) fn failed(&self, what: impl Into<String>) -> DeviceError {
+        DeviceError::Failed { device: self.id.clone(), what: what.into() }
+    }
+
+    pub(super) fn unsupported(&self, what: impl Into<String>) -> DeviceError {
+        DeviceError::Unsupported { device: self.id.clone(), what: what.into() }
+    }
+
+    /// A number as kernels see it.
+    pub(super) fn word(&self, what: &str, value: usize) -> Result<u32, DeviceError> {
+        u32::try_from(value).map_err(|_| self.unsupported(format!("{what} of {value}, beyond 32 bits")))
+    }
+
+    /// Waits for everything that was submitted. What fails is found by [`Core::failure`].
+    pub(super) fn wait(&self) {
+        if let Err(error) = self.device.poll(wgpu::PollType::wait_indefinitely()) {
+            note(&self.failure, self.failed(error.to_string()));
+        }
+    }
+
+    /// What went wrong in the driver since the last time, if anything.
+    pub(super) fn failure(&self) -> Option<DeviceError> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Keeps the first failure.
+fn note(failure: &Mutex<Option<DeviceError>>, error: DeviceError) {
+    failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+}
+
+/// Has the driver's errors noted instead of ending the process.
+fn listen(id: &str, device: &wgpu::Device) -> Arc<Mutex<Option<DeviceError>>> {
+    let failure: Arc<Mutex<Option<DeviceError>>> = Arc::default();
+    let (errors, losses) = (failure.clone(), failure.clone());
+    let (error_id, loss_id) = (id.to_string(), id.to_string());
+    device.on_uncaptured_error(Arc::new(move |error| {
+        let device = error_id.clone();
+        note(
+            &errors,
+            match error {
+                wgpu::Error::OutOfMemory { .. } => DeviceError::OutOfMemory { device, bytes: 0 },
+                error => DeviceError::Failed { device, what: error.to_string() },
+            },
+        );
+    }));
+    device.set_device_lost_callback(move |reason, what| {
+        if reason != wgpu::DeviceLostReason::Destroyed {
+            note(&losses, DeviceError::Failed { device: loss_id.clone(), what: format!("the device is lost: {what}") });
+        }
+    });
+    failure
+}
+
+impl WgpuDevice {
+    /// The adapter with the number of the options.
+    ///
+    /// # Errors
+    /// [`DeviceError::Failed`] without such an adapter or if it gives no device; [`DeviceError::Unsupported`] where its
+    /// limits are too small.
+    pub fn new(options: WgpuOptions) -> Result<Self, DeviceError> {
+        let id = format!("wgpu:{}", options.adapter);
+        let adapter = adapter::open(&id, options.adapter)?;
+        let wanted = adapter::requirements(&id, &adapter, options.tier)?;
+        // SAFETY: of the experimental features only cooperative matrices are asked for; the sizes and types in use are those
+        // that the adapter lists, and a self-test compares their products before anything else is made of them.
+        let experimental_features = unsafe { wgpu::ExperimentalFeatures::enabled() };
+        let request = adapter.request_device(&wgpu::DeviceDescriptor {
+            label: Some("argon"),
+            required_features: wanted.features,
+            required_limits: wanted.limits,
+            experimental_features,
+            memory_hints: wgpu::MemoryHints::Performance,
+            trace: wgpu::Trace::Off,
+        });
+        let failed = |what: String| DeviceError::Failed { device: id.clone(), what };
+        let (device, queue) = pollster::block_on(request).map_err(|error| failed(error.to_string()))?;
+        let failure = listen(&id, &device);
+        let core = Core::new(id, options, device, queue, failure)?;
+        let status = core.buffer_of(&[u32::MAX; 2 * FALLIBLE])?;
+        let state = State {
+            queue: Queue::new(&core.device),
+            status,
+            fallible: Vec::new(),
+            pending: None,
+            scratch: Default::default(),
+        };
+        let info = describe(&core.id, &adapter, wanted.tier);
+        let mut this = Self { core, tier: wanted.tier, info, state: Mutex::new(state) };
+        if wanted.tier != Tier::Portable && !self_test::passes(&this)? {
+            this.tier = Tier::Portable;
+            this.info = describe(&this.core.id, &adapter, this.tier);
+            this.info.name += ": its f16 matrices failed their test";
+        }
+        Ok(this)
+    }
+
+    /// The kernels that products run with.
+    pub fn tier(&self) -> Tier {
+        self.tier
+    }
+
+    fn exclusive(&self) -> MutexGuard<'_, State> {
+        // A panic of an earlier holder left no call half recorded.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A kernel to be called.
+    pub(super) fn call(&self, kernel: Kernel) -> Call<'_> {
+        Call::new(&self.core, kernel)
+    }
+
+    pub(super) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    fn dispatch(&self, state: &mut State, op: &Op) -> Result<(), DeviceError> {
+        match op {
+            Op::Fill(o) => elementwise::fill(self, state, o),
+            Op::Copy(o) => elementwise::copy(self, state, o),
+            Op::Add(o) => elementwise::add(self, state, o),
+            Op::Embed(o) => elementwise::embed(self, state, o),
+            Op::RmsNorm(o) => elementwise::rms_norm(self, state, o),
+            Op::GatedNorm(o) => elementwise::gated_norm(self, state, o),
+            Op::Rope(o) => elementwise::rope(self, state, o),
+            Op::Gemm(o) => gemm::gemm(self, state, o),
+            Op::Attention(o) => attention::attention(self, state, o),
+            Op::MeanPool(o) => select_blocks::mean_pool(self, state, o),
+            Op::SelectBlocks(o) => select_blocks::select_blocks(self, state, o),
+            Op::Conv(o) => elementwise::conv(self, state, o),
+            Op::DeltaNet(o) => delta_net::delta_net(self, state, o),
+            Op::HyperWrite(o) => elementwise::hyper_write(self, state, o),
+            Op::PleGate(o) => elementwise::ple_gate(self, state, o),
+            Op::Route(o) => route::route(self, state, o),
+            Op::Plan(o) => plan::plan(self, state, o),
+            Op::Combine(o) => elementwise::combine(self, state, o),
+        }
+    }
+
+    /// Hands what waits to the driver and waits for it; the first error since the last time.
+    fn settle(&self, state: &mut State) -> Result<(), DeviceError> {
+        state.queue.submit(&self.core);
+        if let Some(error) = state.pending.take() {
+            return Err(error);
+        }
+        state.look(&self.core)?;
+        self.core.wait();
+        self.core.failure().map_or(Ok(()), Err)
+    }
+}
+
+impl Core {
+    fn new(
+        id: String,
+        options: WgpuOptions,
+        device: wgpu::Device,
+        queue: wgpu::Queue,
+        failure: Arc<Mutex<Option<DeviceError>>>,
+    ) -> Result<Self, DeviceError> {
+        let limits = device.limits();
+        // Kernels count bytes and elements in 32 bits.
+        let max_buffer = limits.max_buffer_size.min(u64::from(u32::MAX) / 16 * 16);
+        let own = limits.max_storage_buffer_binding_size.min(max_buffer);
+        let max_binding = options.max_binding.map_or(own, |wanted| wanted.min(own)) / 16 * 16;
+        let own = limits.max_compute_workgroups_per_dimension;
+        let max_groups = options.max_groups.map_or(own, |wanted| wanted.min(own)) as usize;
+        let empty = |size| wgpu::BufferDescriptor {
+            label: None,
+            size,
+            usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        };
+        let words = codebooks::words();
+        let [nothing, codebooks] = [256, words.len() as u64 * 4].map(|size| Window {
+            buffer: device.create_buffer(&empty(size)),
+            offset: 0,
+            size,
+        });
+        queue.write_buffer(&codebooks.buffer, 0, bytemuck::cast_slice(&words));
+        let alignment = u64::from(limits.min_storage_buffer_offset_alignment).max(16);
+        let owner = Arc::default();
+        Ok(Self {
+            id,
+            options,
+            device,
+            queue,
+            max_buffer,
+            max_binding,
+            alignment,
+            max_groups,
+            owner,
+            nothing,
+            codebooks,
+            failure,
+        })
+    }
+
+    /// A buffer that holds these words.
+    fn buffer_of(&self, words: &[u32]) -> Result<Window, DeviceError> {
+        let buffer = self.create(words.len() * 4)?;
+        self.queue.write_buffer(&buffer, 0, bytemuck::cast_slice(words));
+        let size = buffer.size();
+        Ok(Window { buffer, offset: 0, size })
+    }
+}
+
+/// Adapter, driver, and the kernels it gets.
+fn describe(id: &str, adapter: &wgpu::Adapter, tier: Tier) -> DeviceInfo {
+    let info = adapter.get_info();
+    let driver = [info.driver.as_str(), info.driver_info.as_str()].join(" ");
+    // A discrete card's memory is not told; one that shares the system's has that.
+    let memory = match info.device_type {
+        wgpu::DeviceType::IntegratedGpu | wgpu::DeviceType::Cpu => crate::cpu::machine::memory(),
+        _ => u64::MAX,
+    };
+    DeviceInfo {
+        id: id.into(),
+        name: format!("{}, {:?}, {}, {} products", info.name, info.backend, driver.trim(), tier),
+        memory,
+        precisions: vec![Precision::F16, Precision::F32],
+    }
+}
+
+impl State {
+    /// Index of the two words where an op notes what is wrong.
+    pub(super) fn fallible(&mut self, core: &Core, what: Fallible) -> u32 {
+        if self.fallible.len() == FALLIBLE {
+            self.queue.submit(core);
+            if let Err(error) = self.look(core) {
+                self.pending.get_or_insert(error);
+            }
+        }
+        self.fallible.push(what);
+        2 * (self.fallible.len() - 1) as u32
+    }
+
+    /// The error of the first op that noted one; forgets all of them.
+    fn look(&mut self, core: &Core) -> Result<(), DeviceError> {
+        if self.fallible.is_empty() {
+            return Ok(());
+        }
+        let ops = std::mem::take(&mut self.fallible);
+        let bytes = core.download(&self.status.buffer, 0, 8 * ops.len())?;
+        let words: Vec<u32> = bytes.as_chunks().0.iter().map(|&word| u32::from_le_bytes(word)).collect();
+        let Some(op) = (0..ops.len()).find(|op| words[2 * op] != u32::MAX) else { return Ok(()) };
+        core.queue.write_buffer(&self.status.buffer, 0, &vec![0xff; 8 * ops.len()]);
+        let entry = words[2 * op] as usize;
+        Err(match ops[op] {
+            Fallible::Route { layer } => DeviceError::NanLogit { layer, token: entry },
+            Fallible::Embed { limit } => {
+                DeviceError::IdOutOfRange { op: "embed", entry, id: i64::from(words[2 * op + 1] as i32), limit }
+            }
+        })
+    }
+
+    /// At least `bytes` bytes between the kernels of one op; an op may use each number once.
+    pub(super) fn scratch(&mut self, core: &Core, number: usize, bytes: usize) -> Result<Buffer, DeviceError> {
+        match &self.scratch[number] {
+            Some(buffer) if buffer.bytes() >= bytes => Ok(buffer.clone()),
+            _ => {
+                self.scratch[number] = None; // first give back what is too small
+                let buffer = core.alloc(bytes)?;
+                self.scratch[number] = Some(buffer.clone());
+                Ok(buffer)
+            }
+        }
+    }
+}
+
+impl Device for WgpuDevice {
+    fn info(&self) -> DeviceInfo {
+        self.info.clone()
+    }
+
+    fn tile_rows(&self, entries: usize, experts: usize) -> usize {
+        gemm::tile_rows(entries, experts)
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Buffer, DeviceError> {
+        self.core.alloc(bytes)
+    }
+
+    fn constant(&self, bytes: Bytes) -> Result<Buffer, DeviceError> {
+        self.core.constant(&bytes)
+    }
+
+    fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.core.write(&mut self.exclusive(), dst, bytes)
+    }
+
+    fn read(&self, src: &Tensor, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.settle(&mut self.exclusive())?;
+        self.core.read(src, bytes)
+    }
+
+    fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {
+        op.check()?;
+        self.dispatch(&mut self.exclusive(), op)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.settle(&mut self.exclusive())
+    }
+}

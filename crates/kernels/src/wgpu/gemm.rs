@@ -1,0 +1,156 @@
+//! Products: which tile, which buffers of the weights, and how many columns in one submit.
+
+use super::adapter::Tier;
+use super::device::{State, WgpuDevice};
+use super::elementwise;
+use super::memory::Window;
+use super::shader::{File, Kernel, SLOTS, TILE_ROWS, Tile, has_coop};
+use crate::device::DeviceError;
+use crate::op::{Epilogue, Gemm, PlanBuffers, Precision, RowMap};
+use crate::tensor::{DType, Tensor, Weight};
+
+/// The tile height that suits a plan: the least of the kernel's that holds an expert's rows on average. A taller tile
+/// decodes weights less often, and rows that are padding cost a product little.
+pub(super) fn tile_rows(entries: usize, experts: usize) -> usize {
+    let average = entries.div_ceil(experts.max(1));
+    height(average)
+}
+
+/// The least height of a tile that holds so many rows, or the largest.
+fn height(rows: usize) -> usize {
+    TILE_ROWS.into_iter().map(|height| height as usize).find(|&height| rows <= height).unwrap_or(64)
+}
+
+pub(super) fn gemm(device: &WgpuDevice, state: &mut State, o: &Gemm) -> Result<(), DeviceError> {
+    let core = device.core();
+    if !matches!(o.precision, Precision::F32 | Precision::F16) {
+        return Err(core.unsupported(format!("products in {}", o.precision.name())));
+    }
+    if o.out.is_empty() || o.w.rows == 0 {
+        return Ok(());
+    }
+    match &o.epilogue {
+        Epilogue::Store => product(device, state, o, &[&o.w], &o.out, 0, 0.0),
+        Epilogue::Accumulate => product(device, state, o, &[&o.w], &o.out, 1, 0.0),
+        Epilogue::Silu { scale } => product(device, state, o, &[&o.w], &o.out, 2, *scale),
+        Epilogue::SwiGlu { up } => swiglu(device, state, o, up),
+        Epilogue::GateMean { normed } => {
+            let p = scratch(device, state, o.x.rows, o.w.rows)?;
+            product(device, state, o, &[&o.w], &p, 0, 0.0)?;
+            elementwise::gate_mean(device, state, [&p, normed, &o.out])
+        }
+    }
+}
+
+/// f32 `[rows, 1, cols]` for what a second kernel finishes.
+fn scratch(device: &WgpuDevice, state: &mut State, rows: usize, cols: usize) -> Result<Tensor, DeviceError> {
+    let bytes = rows.checked_mul(cols).and_then(|n| n.checked_mul(4)).unwrap_or(usize::MAX);
+    Ok(Tensor::dense(state.scratch(device.core(), 0, bytes)?, DType::F32, rows, 1, cols))
+}
+
+fn plan_of(o: &Gemm) -> Option<&PlanBuffers> {
+    match &o.rows {
+        RowMap::Identity => None,
+        RowMap::Gather(plan) | RowMap::Segments(plan) => Some(plan),
+    }
+}
+
+/// Gate and up in one kernel where it can read both: one format, each in one buffer. Otherwise one after the other.
+fn swiglu(device: &WgpuDevice, state: &mut State, o: &Gemm, up: &Weight) -> Result<(), DeviceError> {
+    let core = device.core();
+    let one_buffer = |w: &Weight| Ok::<_, DeviceError>(core.parts(w)?.len() == 1);
+    if o.bias.is_none() && up.format == o.w.format && one_buffer(&o.w)? && one_buffer(up)? {
+        return product(device, state, o, &[&o.w, up], &o.out, 0, 0.0);
+    }
+    let second = scratch(device, state, o.out.rows, up.rows)?;
+    product(device, state, o, &[&o.w], &o.out, 0, 0.0)?;
+    let unbiased = Gemm { bias: None, ..o.clone() };
+    product(device, state, &unbiased, &[up], &second, 0, 0.0)?;
+    let plan = plan_of(o);
+    let call = device.call(Kernel::plain(File::Act, "swiglu")).output(&o.out)?.input(&second)?;
+    let call = call.optional(plan.map(|plan| &plan.stok))?.optional(plan.map(|plan| &plan.meta))?;
+    let call = call.buffer(&core.nothing).buffer(&core.nothing);
+    call.words(&[0, plan.is_some().into()]).groups(state, o.out.rows)
+}
+
+/// The input rounded to f16, rows of a multiple of eight columns, and the exponent of each row.
+fn activations(device: &WgpuDevice, state: &mut State, o: &Gemm) -> Result<(Window, Window), DeviceError> {
+    let (core, rows) = (device.core(), o.x.rows);
+    let words = o.x.cols.div_ceil(8) * 4;
+    let half = core.all_of(&state.scratch(core, 1, rows * words * 4)?)?;
+    let exponents = core.all_of(&state.scratch(core, 2, rows * 4)?)?;
+    // Input rows of a plan are those of the plan, or tokens.
+    let plan = if let RowMap::Segments(plan) = &o.rows { Some(plan) } else { None };
+    let call = device.call(Kernel::plain(File::Act, "act_f16")).input(&o.x)?.optional(None)?.optional(None)?;
+    let call = call.optional(plan.map(|plan| &plan.meta))?.buffer(&half).buffer(&exponents);
+    call.words(&[core.word("columns", words)?, plan.is_some().into()]).groups(state, rows)?;
+    Ok((half, exponents))
+}
+
+/// One product, or gate and up together: over the parts of the weight, and over as many columns as a submit may hold.
+fn product(
+    device: &WgpuDevice,
+    state: &mut State,
+    o: &Gemm,
+    weights: &[&Weight],
+    out: &Tensor,
+    epilogue: u32,
+    scale: f32,
+) -> Result<(), DeviceError> {
+    let (core, plan) = (device.core(), plan_of(o));
+    let rows = plan.map_or(o.x.rows, |plan| plan.shape.tile());
+    let format = weights[0].format;
+    let matrix = match device.tier() {
+        Tier::Cooperative(matrix) if o.precision == Precision::F16 && has_coop(format) => Some(matrix),
+        _ => None,
+    };
+    let tile = Tile { rows: height(rows) as u32, swiglu: weights.len() == 2, matrix };
+    let half = matrix.map(|_| activations(device, state, o)).transpose()?;
+    let (tiles, parts_of_tile) = match plan {
+        None => (o.x.rows.div_ceil(tile.rows as usize), 0),
+        Some(plan) => {
+            let parts = rows.div_ceil(tile.rows as usize);
+            (plan.shape.max_tiles() * parts, parts)
+        }
+    };
+    let n = weights[0].rows;
+    let blocks = n.div_ceil(if tile.swiglu { SLOTS / 2 } else { SLOTS } as usize);
+    // Rows of the plan that are not there cost nothing.
+    let most_rows =
+        plan.map_or(o.x.rows, |plan| plan.shape.entries().max(plan.shape.max_tiles().min(plan.shape.experts())));
+    let block_work = (most_rows * o.x.cols * SLOTS as usize) as u64;
+    let at_once = ((core.options.work_per_submit / block_work.max(1)) as usize).clamp(1, blocks);
+    let up = core.parts(weights[weights.len() - 1])?;
+    for part in &core.parts(weights[0])? {
+        let up = if tile.swiglu { &up[0] } else { part };
+        for first in (0..blocks).step_by(at_once) {
+            let here = at_once.min(blocks - first);
+            let words = [
+                core.word("a number of rows", o.x.rows)?,
+                core.word("a number of columns", o.x.cols)?,
+                core.word("a number of columns", n)?,
+                core.word("parts of a tile", parts_of_tile)?,
+                first as u32,
+                here as u32,
+                epilogue,
+                scale.to_bits(),
+                u32::from(matches!(o.rows, RowMap::Gather(_))),
+                o.bias.is_some().into(),
+            ];
+            let call = device.call(Kernel::gemm(format, tile));
+            let call = match &half {
+                Some((half, _)) => call.unviewed(half),
+                None => call.input(&o.x)?,
+            };
+            let call = call.weights(part, up);
+            let call = call.optional(plan.map(|plan| &plan.stok))?.optional(plan.map(|plan| &plan.tiles))?;
+            let call = call.optional(plan.map(|plan| &plan.meta))?.optional(o.bias.as_ref())?.output(out)?;
+            let call = match &half {
+                Some((_, exponents)) => call.buffer(exponents),
+                None => call,
+            };
+            call.words(&words).work(block_work * here as u64).groups(state, tiles * here)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,36 @@
+//! The QSA indexer: block keys, and the choice of blocks.
+
+use super::device::{State, WgpuDevice};
+use super::shader::{File, Kernel};
+use crate::device::DeviceError;
+use crate::op::{MeanPool, SelectBlocks};
+use crate::tensor::{DType, Tensor};
+
+pub(super) fn mean_pool(device: &WgpuDevice, state: &mut State, o: &MeanPool) -> Result<(), DeviceError> {
+    let core = device.core();
+    let call = device.call(Kernel::plain(File::SelectBlocks, "mean_pool"));
+    let call = call.input(&o.x)?.optional(None)?.output(&o.out)?.buffer(&core.nothing);
+    call.words(&[core.word("rows in a block", o.ratio)?, 0, 0, 0]).threads(state, o.out.len())
+}
+
+pub(super) fn select_blocks(device: &WgpuDevice, state: &mut State, o: &SelectBlocks) -> Result<(), DeviceError> {
+    let (core, tokens) = (device.core(), o.q.rows);
+    if o.out.is_empty() {
+        return Ok(());
+    }
+    let blocks = (o.pos0 + tokens) / o.ratio;
+    let scores = state.scratch(core, 0, tokens * blocks * 4)?;
+    let scores = core.window(&Tensor::dense(scores, DType::U32, tokens, 1, blocks), true)?.0;
+    let words = [
+        core.word("tokens in a block", o.ratio)?,
+        core.word("a number of heads", o.q.groups)?,
+        core.word("a position", o.pos0 + tokens)? - tokens as u32,
+        core.word("a number of blocks", blocks)?,
+    ];
+    let call = |entry| {
+        let call = device.call(Kernel::plain(File::SelectBlocks, entry)).input(&o.q)?.input(&o.keys)?;
+        Ok::<_, DeviceError>(call.output(&o.out)?.buffer(&scores).words(&words))
+    };
+    call("block_scores")?.threads(state, tokens * blocks)?;
+    call("select_blocks")?.groups(state, tokens)
+}

@@ -1,0 +1,148 @@
+//! The wgpu device against the reference: every op's parity tests, and what only this backend has.
+//!
+//! On a machine without an adapter these tests do nothing, and one line on the standard error stream says so and why; with
+//! `ARGON_REQUIRE_WGPU=1` in the environment they fail there. With `ARGON_WGPU_TIER=cooperative` they fail on an adapter without
+//! matrices.
+#![cfg(feature = "wgpu")]
+
+use std::cell::OnceCell;
+use std::io::Write;
+use std::sync::{Arc, OnceLock};
+
+use argon_gguf::Bytes;
+use argon_kernels::wgpu::{Tier, WgpuDevice, WgpuOptions};
+use argon_kernels::{Buffer, Device, DeviceError, DeviceInfo, Op, Tensor};
+
+#[path = "parity/harness.rs"]
+mod harness;
+#[path = "support/weights.rs"]
+mod weights;
+
+#[path = "parity/attention.rs"]
+mod attention;
+#[path = "parity/conv.rs"]
+mod conv;
+#[path = "parity/copy.rs"]
+mod copy;
+#[path = "parity/delta_net.rs"]
+mod delta_net;
+#[path = "parity/errors.rs"]
+mod errors;
+#[path = "parity/fixtures.rs"]
+mod fixtures;
+#[path = "parity/mix.rs"]
+mod mix;
+#[path = "parity/norm.rs"]
+mod norm;
+#[path = "parity/plan.rs"]
+mod plan;
+#[path = "parity/rope.rs"]
+mod rope;
+#[path = "parity/route.rs"]
+mod route;
+#[path = "parity/select_blocks.rs"]
+mod select_blocks;
+
+#[path = "wgpu/formats.rs"]
+mod formats;
+#[path = "wgpu/products.rs"]
+mod products;
+#[cfg(feature = "wgpu-translate")]
+#[path = "wgpu/translate.rs"]
+mod translate;
+
+/// Kernels that check every index: what a wrong one would do is seen here and not on somebody's machine.
+pub fn options() -> WgpuOptions {
+    WgpuOptions { checked: true, ..WgpuOptions::default() }
+}
+
+fn open(options: WgpuOptions) -> Option<Arc<WgpuDevice>> {
+    match WgpuDevice::new(options) {
+        Ok(device) => Some(Arc::new(device)),
+        Err(why) => {
+            assert!(std::env::var_os("ARGON_REQUIRE_WGPU").is_none(), "an adapter is required: {why}");
+            // Past the harness, which shows what a test prints only when it fails.
+            let _ = writeln!(std::io::stderr(), "skipped: wgpu tests need an adapter: {why}");
+            None
+        }
+    }
+}
+
+/// The machine's first adapter, opened once.
+pub fn gpu() -> Option<Arc<WgpuDevice>> {
+    static GPU: OnceLock<Option<Arc<WgpuDevice>>> = OnceLock::new();
+    let device = GPU.get_or_init(|| {
+        let device = open(options())?;
+        let wanted = std::env::var_os("ARGON_WGPU_TIER").is_some_and(|tier| tier == "cooperative");
+        assert!(!wanted || device.tier() != Tier::Portable, "{} has no matrices", device.info().name);
+        let _ = writeln!(std::io::stderr(), "wgpu tests run on {}", device.info().name);
+        Some(device)
+    });
+    device.clone()
+}
+
+/// The same adapter with limits so low that grids are folded, weights lie in several buffers, and a call is cut into many.
+fn low_limits() -> WgpuOptions {
+    WgpuOptions { max_groups: Some(40), max_binding: Some(1 << 20), work_per_submit: 1 << 20, ..options() }
+}
+
+thread_local! {
+    /// The devices of one test: an op that is to fail is not to be reported to a test beside it.
+    static OWN: OnceCell<Vec<(&'static str, Arc<WgpuDevice>)>> = const { OnceCell::new() };
+}
+
+/// With the adapter's limits and with low ones, for the tests that all devices share: they agree to the bit.
+pub fn devices() -> Vec<harness::Tested> {
+    if gpu().is_none() {
+        return Vec::new();
+    }
+    let tested = |(name, gpu): &(&str, Arc<WgpuDevice>)| harness::Tested {
+        name: String::from(*name),
+        bits: "wgpu",
+        device: Box::new(Shared(gpu.clone())),
+    };
+    OWN.with(|own| {
+        let found = || {
+            let found = [("wgpu", open(options())), ("wgpu with low limits", open(low_limits()))];
+            found.into_iter().filter_map(|(name, gpu)| Some((name, gpu?))).collect()
+        };
+        own.get_or_init(found).iter().map(tested).collect()
+    })
+}
+
+/// A device that several hold.
+struct Shared(Arc<WgpuDevice>);
+
+impl Device for Shared {
+    fn info(&self) -> DeviceInfo {
+        self.0.info()
+    }
+
+    fn tile_rows(&self, entries: usize, experts: usize) -> usize {
+        self.0.tile_rows(entries, experts)
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Buffer, DeviceError> {
+        self.0.alloc(bytes)
+    }
+
+    fn constant(&self, bytes: Bytes) -> Result<Buffer, DeviceError> {
+        self.0.constant(bytes)
+    }
+
+    fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.0.write(dst, bytes)
+    }
+
+    fn read(&self, src: &Tensor, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.0.read(src, bytes)
+    }
+
+    fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {
+        self.0.enqueue(op)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.0.sync()
+    }
+}

@@ -1,0 +1,57 @@
+//! Every kernel becomes MSL, SPIR-V and HLSL: a gate for the systems that no test machine here has.
+
+use argon_kernels::wgpu::shader::{File, Kernel};
+use naga::back::{hlsl, msl, spv};
+use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
+use naga::{Module, ShaderStage};
+
+fn parsed(kernel: &Kernel) -> (Module, ModuleInfo) {
+    let source = kernel.source();
+    let module = naga::front::wgsl::parse_str(&source)
+        .unwrap_or_else(|error| panic!("{kernel:?}: {}", error.emit_to_string(&source)));
+    let info = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module);
+    let info = info.unwrap_or_else(|error| panic!("{kernel:?}: {}", error.emit_to_string(&source)));
+    (module, info)
+}
+
+#[test]
+fn msl() {
+    for kernel in Kernel::all() {
+        let (module, info) = parsed(&kernel);
+        let options = msl::Options { lang_version: (2, 3), fake_missing_bindings: true, ..Default::default() };
+        let pipeline = msl::PipelineOptions {
+            entry_point: Some((ShaderStage::Compute, kernel.entry.into())),
+            ..Default::default()
+        };
+        let text = msl::write_string(&module, &info, &options, &pipeline);
+        let (text, _) = text.unwrap_or_else(|error| panic!("{kernel:?}: {error}"));
+        assert!(text.contains("kernel void"), "{kernel:?}");
+    }
+}
+
+#[test]
+fn spir_v() {
+    for kernel in Kernel::all() {
+        let (module, info) = parsed(&kernel);
+        let options = spv::Options { lang_version: (1, 4), ..Default::default() };
+        let pipeline = spv::PipelineOptions { shader_stage: ShaderStage::Compute, entry_point: kernel.entry.into() };
+        let words = spv::write_vec(&module, &info, &options, Some(&pipeline));
+        let words = words.unwrap_or_else(|error| panic!("{kernel:?}: {error}"));
+        assert_eq!(words[0], 0x0723_0203, "{kernel:?}");
+    }
+}
+
+/// DX12 has no cooperative matrices.
+#[test]
+fn hlsl() {
+    for kernel in Kernel::all().into_iter().filter(|kernel| kernel.file != File::GemmCoop) {
+        let (module, info) = parsed(&kernel);
+        let options =
+            hlsl::Options { shader_model: hlsl::ShaderModel::V6_2, fake_missing_bindings: true, ..Default::default() };
+        let pipeline = hlsl::PipelineOptions { entry_point: Some((ShaderStage::Compute, kernel.entry.into())) };
+        let mut text = String::new();
+        let result = hlsl::Writer::new(&mut text, &options, &pipeline).write(&module, &info, None);
+        result.unwrap_or_else(|error| panic!("{kernel:?}: {error}"));
+        assert!(text.contains("[numthreads("), "{kernel:?}");
+    }
+}
