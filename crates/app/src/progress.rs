@@ -22,7 +22,7 @@ impl PrefillBar {
         Self(bar)
     }
 
-    /// `tokens` tokens are done in all.
+    /// The work of `tokens` tokens is done in all.
     pub fn set(&self, tokens: usize) {
         self.0.set_position(tokens as u64);
     }

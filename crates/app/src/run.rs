@@ -146,7 +146,7 @@ impl Writer<'_> {
         let bar = PrefillBar::new(self.history.len());
         let (stop, start) = (&self.stop, Instant::now());
         let logits = self.session.prefill(&self.history, Logits::Last, &mut |progress| {
-            bar.set(progress.done);
+            bar.set(progress.work());
             if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         bar.leave();

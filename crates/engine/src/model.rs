@@ -121,8 +121,14 @@ impl Model {
     }
 
     /// Takes the pass's chunk through all layers: `state` then includes it, and the residual in `scratch` is what
-    /// [`Model::logits`] reads.
-    pub fn forward(&self, pass: &mut Pass, state: &State, scratch: &Scratch) -> Result<()> {
+    /// [`Model::logits`] reads. `after_layer` is told how many layers are done.
+    pub fn forward(
+        &self,
+        pass: &mut Pass,
+        state: &State,
+        scratch: &Scratch,
+        mut after_layer: impl FnMut(usize),
+    ) -> Result<()> {
         let residual = scratch.residual.rows(0, pass.len());
         let ids = scratch.ids.first(pass.len());
         let tokens: Vec<i32> = pass.chunk.tokens.iter().map(|&token| token as i32).collect();
@@ -140,6 +146,7 @@ impl Model {
             layer.moe.forward(pass, i, self.experts.layer(i), &scratch.moe, &x, &residual.sink())?;
             residual.take(pass)?;
             pass.show(Intermediate::Residual, i, &residual.x)?;
+            after_layer(i + 1);
         }
         Ok(())
     }

@@ -52,6 +52,19 @@ pub struct Progress {
     pub done: usize,
     /// Tokens of the prompt.
     pub total: usize,
+    /// Tokens of the chunk on its way through the layers; 0 between two chunks.
+    pub chunk: usize,
+    /// Layers that this chunk has been through. A device that works later than it is told may still be behind.
+    pub layers_done: usize,
+    /// L, layers of the model.
+    pub layers: usize,
+}
+
+impl Progress {
+    /// How many tokens the work so far would have taken through all layers; from 0 to `total`.
+    pub fn work(&self) -> usize {
+        self.done + self.chunk * self.layers_done / self.layers
+    }
 }
 
 /// Logits of one or more tokens.
@@ -143,16 +156,16 @@ impl Session {
         self.options.chunk
     }
 
-    /// Puts `tokens` behind those that the session holds, chunk by chunk, and calls `progress` after each chunk. One token
-    /// is a prompt like any other: this is also how a session generates.
+    /// Puts `tokens` behind those that the session holds, chunk by chunk, and calls `progress` after each layer and each
+    /// chunk. One token is a prompt like any other: this is also how a session generates.
     ///
     /// Returns the logits asked for; `None` for [`Logits::None`] and for a prompt of no tokens. How the prompt was cut into
     /// chunks and calls does not matter, up to rounding.
     ///
     /// # Errors
-    /// [`EngineError::ContextFull`] and [`EngineError::TokenId`] leave the session as it was. If `progress` breaks before
-    /// the end, [`EngineError::Stopped`] says how many tokens the session took; it can go on from there. After any other
-    /// error it must be [reset](Self::reset).
+    /// [`EngineError::ContextFull`] and [`EngineError::TokenId`] leave the session as it was. If `progress` breaks, the chunk
+    /// at hand is the last one; where others would have followed, [`EngineError::Stopped`] says how many tokens the session
+    /// took, and it can go on from there. After any other error it must be [reset](Self::reset).
     pub fn prefill(
         &mut self,
         tokens: &[u32],
@@ -236,18 +249,24 @@ impl Session {
         self.check(tokens)?;
         let total = tokens.len();
         let mut out = self.room_for(logits, total)?;
-        let mut done = 0;
+        let mut so_far =
+            Progress { done: 0, total, chunk: 0, layers_done: 0, layers: self.engine.model.config.layers() };
+        let mut stop = false;
         for chunk in tokens.chunks(self.options.chunk) {
-            done += chunk.len();
+            let done = so_far.done + chunk.len();
             let first_row = match logits {
                 Logits::All => 0,
                 Logits::Last if done == total => chunk.len() - 1,
                 _ => chunk.len(),
             };
             self.unfinished = true;
-            self.step(chunk, first_row, probe, &mut out)?;
+            self.step(chunk, first_row, probe, &mut out, |layers_done| {
+                stop |= progress(Progress { chunk: chunk.len(), layers_done, ..so_far }).is_break();
+            })?;
             self.unfinished = false;
-            if progress(Progress { done, total }).is_break() && done < total {
+            so_far.done = done;
+            stop |= progress(so_far).is_break();
+            if stop && done < total {
                 return Err(EngineError::Stopped { done, total });
             }
         }
@@ -285,13 +304,15 @@ impl Session {
         Ok(LogitsOut { width, values })
     }
 
-    /// Takes one chunk through the model and appends the logits of its rows from `first_row` on to `out`.
+    /// Takes one chunk through the model and appends the logits of its rows from `first_row` on to `out`. `after_layer` is
+    /// told how many layers are done.
     fn step(
         &mut self,
         tokens: &[u32],
         first_row: usize,
         probe: &mut dyn Probe,
         out: &mut LogitsOut,
+        after_layer: impl FnMut(usize),
     ) -> Result<(), EngineError> {
         let Loaded { model, device, precision, .. } = self.engine.as_ref();
         let device: &dyn Device = device.as_ref();
@@ -299,7 +320,7 @@ impl Session {
         let before = &self.tokens[self.len().saturating_sub(reach)..];
         let chunk = Chunk { tokens, start: self.len(), before };
         let mut pass = Pass { device, precision: *precision, chunk, probe };
-        model.forward(&mut pass, &self.state, &self.scratch)?;
+        model.forward(&mut pass, &self.state, &self.scratch, after_layer)?;
         model.logits(&pass, &self.scratch, first_row, tokens.len(), |rows| {
             out.values.extend(read_f32(device, rows)?);
             Ok(())

@@ -75,19 +75,35 @@ fn impossible_sizes_are_refused_by_name() {
 }
 
 #[test]
-fn progress_counts_up_and_a_stop_leaves_a_session_that_goes_on() {
+fn progress_counts_layers_and_chunks() {
+    let engine = engine("qwen3moe");
+    let (mut seen, layers) = (Vec::new(), engine.info().layers);
+    let mut see = |progress: Progress| {
+        assert_eq!((progress.total, progress.layers), (6, layers));
+        seen.push((progress.done, progress.chunk, progress.layers_done, progress.work()));
+        ControlFlow::Continue(())
+    };
+    session(&engine, 4).prefill(&[1, 2, 3, 4, 5, 6], Logits::Last, &mut see).unwrap();
+    let chunk = |done, chunk| (1..=layers).map(move |layer| (done, chunk, layer, done + chunk * layer / layers));
+    let expected: Vec<_> = chunk(0, 4).chain([(4, 0, 0, 4)]).chain(chunk(4, 2)).chain([(6, 0, 0, 6)]).collect();
+    assert_eq!(seen, expected);
+}
+
+/// Whether it comes between two chunks or inside one.
+#[test]
+fn a_stop_leaves_a_session_that_goes_on() {
     let [_, p1, _] = prompts();
-    for model in ["qwen4exp_s", "qwen3next"] {
+    for (model, layer) in [("qwen4exp_s", 0), ("qwen4exp_s", 1), ("qwen3next", 0), ("qwen3next", 2)] {
         let engine = engine(model);
         let expected = all_logits(&engine, 16, &p1);
         let mut stopped = session(&engine, 16);
-        let mut seen = Vec::new();
+        let done = if layer == 0 { 32 } else { 16 };
         let result = stopped.prefill(&p1, Logits::Last, &mut |progress| {
-            seen.push(progress.done);
-            if progress.done >= 32 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            let here = progress.done == done && progress.layers_done == layer;
+            if here { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         assert_eq!(result, Err(EngineError::Stopped { done: 32, total: 64 }));
-        assert_eq!((seen, stopped.len()), (vec![16, 32], 32));
+        assert_eq!(stopped.len(), 32);
         let last = prefill(&mut stopped, &p1[32..], Logits::Last);
         assert_eq!(bits(&last.values), bits(expected.last()), "{model}");
         assert_eq!(stopped.len(), 64);
