@@ -34,6 +34,10 @@ pub enum Command {
     Logits(LogitsArgs),
     /// Say what is in a GGUF file, without reading its weights
     Inspect(InspectArgs),
+    /// Measure speed
+    Bench(BenchArgs),
+    /// Measure how well a model foretells a text
+    Perplexity(PerplexityArgs),
     /// Compare with numbers that others computed
     Parity(ParityArgs),
 }
@@ -167,6 +171,66 @@ pub struct InspectArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `argon bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// What to measure.
+    #[command(subcommand)]
+    pub command: BenchCommand,
+}
+
+/// What `argon bench` measures.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Time prompts and generation of a whole model, as llama-bench does
+    Model(BenchModelArgs),
+}
+
+/// `argon bench model`.
+#[derive(Debug, Args)]
+pub struct BenchModelArgs {
+    /// GGUF file (of a split model, any part); without it, the small model inside this binary
+    #[arg(short, long, value_name = "FILE")]
+    pub model: Option<PathBuf>,
+    /// Lengths of prompts, in tokens: 128,512,2048; 0 for none
+    #[arg(short = 'p', long, value_name = "N,...", value_delimiter = ',', default_value = "512")]
+    pub n_prompt: Vec<usize>,
+    /// Tokens to generate one by one from an empty context: 16,128; 0 for none
+    #[arg(short = 'n', long, value_name = "N,...", value_delimiter = ',', default_value = "128")]
+    pub n_gen: Vec<usize>,
+    /// How often each is measured
+    #[arg(short, long, value_name = "N", default_value_t = 5)]
+    pub repetitions: usize,
+    /// JSON file to write as well: an array with a record for each measurement
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub session: SessionArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+/// `argon perplexity`.
+#[derive(Debug, Args)]
+pub struct PerplexityArgs {
+    /// GGUF file (of a split model, any part); without it, the small model inside this binary
+    #[arg(short, long, value_name = "FILE")]
+    pub model: Option<PathBuf>,
+    /// File with the text, "-" for standard input; one newline at its end is dropped
+    #[arg(short, long, value_name = "FILE")]
+    pub file: PathBuf,
+    /// Tokens of a window; the second half of each counts
+    #[arg(short, long, value_name = "N", default_value_t = 512)]
+    pub ctx_size: usize,
+    /// Stop after N windows; -1: read the whole text
+    #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true)]
+    pub chunks: i64,
+    #[command(flatten)]
+    pub session: SessionArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
 }
 
 /// `argon parity`.

@@ -1,6 +1,6 @@
 //! `argon inspect`: what is in a file, whether it runs, and what memory that takes.
 
-mod census;
+pub mod census;
 mod memory;
 mod meter;
 

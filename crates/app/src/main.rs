@@ -4,12 +4,14 @@
 //! command ends otherwise than well.
 
 mod args;
+mod bench;
 mod failure;
 mod inspect;
 mod logits;
 mod model;
 mod npy;
 mod parity;
+mod perplexity;
 mod progress;
 mod prompt;
 mod run;
@@ -18,7 +20,7 @@ mod table;
 
 use std::process::ExitCode;
 
-use args::{Cli, Command, ParityCommand};
+use args::{BenchCommand, Cli, Command, ParityCommand};
 use failure::Failure;
 
 fn main() -> ExitCode {
@@ -33,6 +35,10 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Run(args) => run::run(args.try_into()?),
         Command::Logits(args) => logits::run(args.try_into()?),
         Command::Inspect(args) => inspect::run(args),
+        Command::Bench(args) => match args.command {
+            BenchCommand::Model(args) => bench::model::run(args.try_into()?),
+        },
+        Command::Perplexity(args) => perplexity::run(args.try_into()?),
         Command::Parity(args) => match args.command {
             ParityCommand::Oracle(args) => parity::oracle::run(&args.dir, &args.device.try_into()?),
         },

@@ -36,8 +36,7 @@ impl From<PromptArgs> for Source {
     fn from(args: PromptArgs) -> Self {
         match (args.prompt, args.file) {
             (Some(text), _) => Source::Text(text),
-            (None, Some(path)) if path == Path::new("-") => Source::Stdin,
-            (None, Some(path)) => Source::File(path),
+            (None, Some(path)) => Source::from_file(path),
             (None, None) => Source::Unsaid,
         }
     }
@@ -53,6 +52,11 @@ pub struct Prompt {
 }
 
 impl Source {
+    /// The file `path`; `-` is standard input.
+    pub fn from_file(path: PathBuf) -> Self {
+        if path == Path::new("-") { Source::Stdin } else { Source::File(path) }
+    }
+
     /// Reads the prompt; `example` is the model's own, if it has one.
     ///
     /// # Errors

@@ -73,6 +73,11 @@ impl Session {
         Ok(Session { chunk, cache: CacheTypes { k, v } })
     }
 
+    /// Tokens that go through the model at once.
+    pub fn chunk(&self) -> usize {
+        self.chunk
+    }
+
     /// With room for `context` tokens.
     pub fn with_context(self, context: usize) -> SessionOptions {
         SessionOptions { context, chunk: self.chunk, cache: self.cache }
@@ -252,6 +257,112 @@ impl TryFrom<args::LogitsArgs> for Logits {
             session: Session::new(args.session, DType::F32)?,
             // Numbers to compare with others' are wanted exact unless something else is asked for.
             device: Device { precision: device.precision.or(Some(Precision::F32)), ..device },
+        })
+    }
+}
+
+/// What `argon bench model` shall do.
+#[derive(Debug)]
+pub struct BenchModel {
+    /// The model file; the embedded model where absent.
+    pub model: Option<PathBuf>,
+    /// What to time; one at least.
+    pub tests: Vec<BenchTest>,
+    /// How often.
+    pub repetitions: usize,
+    /// Chunks and caches.
+    pub session: Session,
+    /// The JSON file to write.
+    pub json: Option<PathBuf>,
+    /// What computes.
+    pub device: Device,
+}
+
+/// Something to time; one token at least.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum BenchTest {
+    /// A prompt of so many tokens.
+    Prompt(usize),
+    /// So many tokens, one by one.
+    Generate(usize),
+}
+
+impl BenchTest {
+    /// Its number of tokens.
+    pub fn tokens(self) -> usize {
+        match self {
+            BenchTest::Prompt(tokens) | BenchTest::Generate(tokens) => tokens,
+        }
+    }
+}
+
+/// As llama-bench calls it: `pp512`, `tg128`.
+impl std::fmt::Display for BenchTest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BenchTest::Prompt(tokens) => write!(f, "pp{tokens}"),
+            BenchTest::Generate(tokens) => write!(f, "tg{tokens}"),
+        }
+    }
+}
+
+impl TryFrom<args::BenchModelArgs> for BenchModel {
+    type Error = Failure;
+
+    fn try_from(args: args::BenchModelArgs) -> Result<Self, Failure> {
+        let tests = |flag, lengths: Vec<usize>, test: fn(usize) -> BenchTest| {
+            let wanted = lengths.into_iter().filter(|&tokens| tokens > 0);
+            wanted
+                .map(|tokens| Ok(test(within(flag, tokens, 1, i32::MAX as usize)?)))
+                .collect::<Result<Vec<_>, Failure>>()
+        };
+        let mut all = tests("--n-prompt", args.n_prompt, BenchTest::Prompt)?;
+        all.extend(tests("--n-gen", args.n_gen, BenchTest::Generate)?);
+        if all.is_empty() {
+            return Err(Failure::input("--n-prompt and --n-gen are 0: nothing to measure"));
+        }
+        Ok(BenchModel {
+            model: args.model,
+            tests: all,
+            repetitions: within("--repetitions", args.repetitions, 1, 1_000_000)?,
+            session: Session::new(args.session, DType::F16)?,
+            json: args.json,
+            device: args.device.try_into()?,
+        })
+    }
+}
+
+/// What `argon perplexity` shall do.
+#[derive(Debug)]
+pub struct Perplexity {
+    /// The model file; the embedded model where absent.
+    pub model: Option<PathBuf>,
+    /// The text.
+    pub text: PathBuf,
+    /// Tokens of a window; 4 at least, so that one counts.
+    pub window: usize,
+    /// Windows to read at most, one at least; all where absent.
+    pub windows: Option<usize>,
+    /// Chunks and caches.
+    pub session: Session,
+    /// What computes.
+    pub device: Device,
+}
+
+impl TryFrom<args::PerplexityArgs> for Perplexity {
+    type Error = Failure;
+
+    fn try_from(args: args::PerplexityArgs) -> Result<Self, Failure> {
+        if args.chunks == 0 {
+            return Err(refused("--chunks", 0, "a number from 1, or -1"));
+        }
+        Ok(Perplexity {
+            model: args.model,
+            text: args.file,
+            window: within("--ctx-size", args.ctx_size, 4, i32::MAX as usize)?,
+            windows: count_or_minus_one("--chunks", args.chunks)?,
+            session: Session::new(args.session, DType::F16)?,
+            device: args.device.try_into()?,
         })
     }
 }

@@ -1,10 +1,12 @@
 //! The `argon` command from the outside: what it prints, what it writes, and how it ends.
 #![allow(missing_docs)]
 
+mod bench;
 mod input;
 mod inspect;
 mod logits;
 mod parity;
+mod perplexity;
 mod run;
 
 use std::io::Write;

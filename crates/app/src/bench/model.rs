@@ -1,0 +1,162 @@
+//! `argon bench model`: prefill and generation of a whole model, measured and shown as `llama-bench` does.
+//!
+//! Each test runs once unmeasured, so that weights are in memory, then as often as asked, each time from an empty
+//! session. The tokens are drawn from the whole vocabulary, so that they spread over the experts.
+
+use std::io::{self, Write};
+use std::num::NonZero;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Instant;
+
+use argon_engine::{Engine, Logits, Session};
+use argon_gguf::Gguf;
+use rand_pcg::Pcg32;
+use rand_pcg::rand_core::{Rng, SeedableRng};
+use serde::Serialize;
+
+use super::{Speed, write_json};
+use crate::failure::{Failure, OrFail, stdout_failure};
+use crate::inspect::census;
+use crate::model;
+use crate::settings::{self, BenchTest};
+
+/// What was measured on what.
+#[derive(Debug, Serialize)]
+struct Record {
+    /// `pp512`: a prompt of 512 tokens; `tg16`: 16 tokens generated one by one.
+    test: String,
+    tokens: usize,
+    tokens_per_second: f64,
+    /// Standard deviation of one run.
+    tokens_per_second_sd: f64,
+    /// Of each run.
+    seconds: Vec<f64>,
+    #[serde(flatten)]
+    setting: Setting,
+}
+
+/// What all measurements of a run have in common.
+#[derive(Clone, Debug, Serialize)]
+struct Setting {
+    file: String,
+    model: String,
+    size_bytes: u64,
+    parameters: u64,
+    backend: String,
+    device: String,
+    precision: &'static str,
+    /// Of the processor; `None` on another device.
+    threads: Option<usize>,
+    chunk: usize,
+}
+
+/// Runs the command: a row on standard output as soon as it is measured, the JSON at the end.
+///
+/// # Errors
+/// Of the input, or of the work.
+pub fn run(settings: settings::BenchModel) -> Result<(), Failure> {
+    let path = settings.model.as_deref();
+    let gguf = model::open(path)?;
+    let engine = model::load(&gguf, path, &settings.device)?;
+    let setting = Setting::new(path, &gguf, &engine, &settings)?;
+    let mut out = io::stdout().lock();
+    write!(out, "{}", setting.header()).and_then(|()| out.flush()).map_err(stdout_failure)?;
+    let mut records = Vec::new();
+    for &test in &settings.tests {
+        let options = settings.session.with_context(test.tokens());
+        let session = engine.session(options).map_err(|error| model::failure(error, "a session"))?;
+        let seconds = measure(session, test, settings.repetitions, engine.info().vocabulary)
+            .map_err(|error| model::failure(error, &test.to_string()))?;
+        let speed = Speed::new(test.tokens(), &seconds);
+        writeln!(out, "{}", setting.row(test, speed)).and_then(|()| out.flush()).map_err(stdout_failure)?;
+        records.push(Record {
+            test: test.to_string(),
+            tokens: test.tokens(),
+            tokens_per_second: speed.mean,
+            tokens_per_second_sd: speed.deviation,
+            seconds,
+            setting: setting.clone(),
+        });
+    }
+    settings.json.map_or(Ok(()), |path| write_json(&path, &records))
+}
+
+/// The seconds that each run of `test` took.
+fn measure(
+    mut session: Session,
+    test: BenchTest,
+    repetitions: usize,
+    vocabulary: usize,
+) -> Result<Vec<f64>, argon_engine::EngineError> {
+    let mut random = Pcg32::seed_from_u64(0);
+    let mut once = || {
+        session.reset()?;
+        let tokens: Vec<u32> = (0..test.tokens()).map(|_| random.next_u32() % vocabulary as u32).collect();
+        let piece = match test {
+            BenchTest::Prompt(tokens) => tokens,
+            BenchTest::Generate(_) => 1,
+        };
+        let start = Instant::now();
+        for piece in tokens.chunks(piece) {
+            session.prefill(piece, Logits::Last, &mut |_| ControlFlow::Continue(()))?;
+        }
+        Ok(start.elapsed().as_secs_f64())
+    };
+    once()?;
+    (0..repetitions).map(|_| once()).collect()
+}
+
+impl Setting {
+    fn new(
+        path: Option<&Path>,
+        gguf: &Gguf,
+        engine: &Engine,
+        settings: &settings::BenchModel,
+    ) -> Result<Setting, Failure> {
+        let (info, device) = (engine.info(), engine.device().info());
+        let label = gguf.metadata().str("general.size_label").or_input(model::name(path))?;
+        let census = census::take(gguf, None);
+        let all = std::thread::available_parallelism().map_or(1, NonZero::get);
+        Ok(Setting {
+            file: model::name(path),
+            model: [Some(info.architecture), label].into_iter().flatten().collect::<Vec<_>>().join(" "),
+            size_bytes: census.bytes,
+            parameters: census.parameters,
+            threads: (device.id == "cpu").then(|| settings.device.threads.map_or(all, NonZero::get)),
+            backend: device.id,
+            device: device.name,
+            precision: info.precision.name(),
+            chunk: settings.session.chunk(),
+        })
+    }
+
+    /// The first two lines of the table.
+    fn header(&self) -> String {
+        format!(
+            "| {:<24} | {:>10} | {:>10} | {:<10} | {:>7} | {:>8} | {:>16} |\n\
+             | {:-<24} | {:->9}: | {:->9}: | {:-<10} | {:->6}: | {:->7}: | {:->15}: |\n",
+            "model", "size", "params", "backend", "threads", "test", "t/s", "", "", "", "", "", "", "",
+        )
+    }
+
+    fn row(&self, test: BenchTest, speed: Speed) -> String {
+        const MIB: f64 = (1 << 20) as f64;
+        let size = match self.size_bytes as f64 / MIB {
+            mib if mib < 1024.0 => format!("{mib:.2} MiB"),
+            mib => format!("{:.2} GiB", mib / 1024.0),
+        };
+        let parameters = match self.parameters as f64 / 1e6 {
+            millions if millions < 1000.0 => format!("{millions:.2} M"),
+            millions => format!("{:.2} B", millions / 1000.0),
+        };
+        let threads = self.threads.map_or_else(|| "-".into(), |threads| threads.to_string());
+        format!(
+            "| {:<24} | {size:>10} | {parameters:>10} | {:<10} | {threads:>7} | {:>8} | {:>16} |",
+            self.model,
+            format!("{} {}", self.backend, self.precision),
+            test.to_string(),
+            speed.to_string(),
+        )
+    }
+}
