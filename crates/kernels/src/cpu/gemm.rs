@@ -19,6 +19,7 @@
 //! Invariant: an output element is computed by one thread, by operations whose order depends on K alone: its bits are the
 //! same for any number of threads, any block, and any neighbours.
 
+mod ahead;
 mod epilogue;
 mod f32;
 mod integer;
@@ -37,11 +38,12 @@ use super::memory::{View, ViewMut, WeightRows};
 use crate::device::DeviceError;
 use crate::op::{Epilogue, Gemm, Precision};
 use crate::tensor::Weight;
+use ahead::Ahead;
 use epilogue::Finish;
 use quantise::{Quantised, Words};
 use rows::Segment;
 pub(super) use tune::tile_rows;
-use unpack::Coding;
+use unpack::{Coding, Stretch};
 
 /// The modes that this device has, its default first.
 pub(super) const PRECISIONS: &[Precision] = &[Precision::Int8, Precision::F16, Precision::F32];
@@ -55,12 +57,16 @@ pub(super) fn gemm(device: &CpuDevice, o: &Gemm) -> Result<(), DeviceError> {
     let segments = rows::segments(device, o)?;
     let job = Job::new(device, o, &segments)?;
     let units: Vec<Unit> = segments.iter().flat_map(|segment| job.cut(segment)).collect();
-    let next = AtomicUsize::new(0);
+    let counter = AtomicUsize::new(0);
+    let claim = || units.get(counter.fetch_add(1, Ordering::Relaxed));
     rayon::broadcast(|_| {
         let mut scratch = Scratch::default();
-        while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
-            job.unit(unit, &mut scratch);
+        let mut claimed = claim();
+        while let Some(unit) = claimed {
+            claimed = claim();
+            job.unit(unit, claimed, &mut scratch);
         }
+        job.isa.fence();
     });
     Ok(())
 }
@@ -78,7 +84,7 @@ struct Unit<'a> {
 #[derive(Default)]
 struct Scratch {
     floats: Vec<Floats>,
-    codes: unpack::Panel,
+    codes: unpack::Memory,
     /// Products of the block's rows with the panel, for each part.
     sums: Vec<Vec<Floats>>,
 }
@@ -118,7 +124,7 @@ enum Inputs<'a> {
 
 impl<'a> Inputs<'a> {
     fn new(x: View<'a, f32>, o: &Gemm, weight: &Weight, isa: Isa, used: impl Fn(usize) -> bool + Sync) -> Self {
-        match (o.precision, unpack::coding(weight.format)) {
+        match (o.precision, unpack::coding(isa, weight.format)) {
             (Precision::Int8, Some(coding)) => {
                 Inputs::Int8(coding, Arc::new(Quantised::new::<1>(isa, x, coding, used)))
             }
@@ -149,7 +155,7 @@ impl<'a> Job<'a> {
         };
         let parts = match &o.epilogue {
             Epilogue::SwiGlu { up } => {
-                let same = unpack::coding(up.format) == unpack::coding(o.w.format);
+                let same = unpack::coding(isa, up.format) == unpack::coding(isa, o.w.format);
                 let up_inputs = if same { inputs.clone() } else { Inputs::new(x, o, up, isa, &used) };
                 vec![part(&o.w, 0, bias, inputs)?, part(up, 0, None, up_inputs)?]
             }
@@ -184,14 +190,22 @@ impl<'a> Job<'a> {
         })
     }
 
-    fn unit(&self, unit: &Unit, scratch: &mut Scratch) {
+    /// Computes a unit; `next` is the one that this thread computes after it.
+    fn unit(&self, unit: &Unit, next: Option<&Unit>, scratch: &mut Scratch) {
         let rows = &unit.segment.inputs[unit.rows.clone()];
         scratch.sums.resize_with(self.parts.len(), Vec::new);
         for panel in unit.panels.clone() {
-            let cols = panel * LANES..self.width.min((panel + 1) * LANES);
-            for (p, part) in self.parts.iter().enumerate() {
-                self.products(part, unit.segment.expert, rows, cols.clone(), p, scratch);
+            for p in 0..self.parts.len() {
+                let ahead = if p + 1 < self.parts.len() {
+                    self.bytes(unit, panel, p + 1)
+                } else if panel + 1 < unit.panels.end {
+                    self.bytes(unit, panel + 1, 0)
+                } else {
+                    next.map_or(&[][..], |next| self.bytes(next, next.panels.start, 0))
+                };
+                self.products(unit, panel, p, ahead, scratch);
             }
+            let cols = self.cols(panel);
             for (i, &input) in rows.iter().enumerate() {
                 // SAFETY: units differ in their rows or in their panels, and one thread computes a unit.
                 let out = unsafe { self.out.part(unit.segment.first + unit.rows.start + i, cols.clone()) };
@@ -200,40 +214,58 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// The products of input rows with the weight rows of output columns `cols`, into the sums of part number `p`.
-    fn products(
-        &self,
-        part: &Part,
-        expert: usize,
-        rows: &[usize],
-        cols: Range<usize>,
-        p: usize,
-        scratch: &mut Scratch,
-    ) {
+    /// The output columns of a panel.
+    fn cols(&self, panel: usize) -> Range<usize> {
+        panel * LANES..self.width.min((panel + 1) * LANES)
+    }
+
+    /// The weight bytes of a panel of part number `p`.
+    fn bytes(&self, unit: &Unit, panel: usize, p: usize) -> &'a [u8] {
+        let (part, cols) = (&self.parts[p], self.cols(panel));
+        part.bytes.span(unit.segment.expert, part.first + cols.start..part.first + cols.end)
+    }
+
+    /// The products of a unit's rows with a panel of part number `p`, into that part's sums. Meanwhile the bytes `ahead`
+    /// are brought nearer.
+    fn products(&self, unit: &Unit, panel: usize, p: usize, ahead: &[u8], scratch: &mut Scratch) {
         let Scratch { floats, codes, sums } = scratch;
-        let sums = &mut sums[p];
+        let (part, cols, isa) = (&self.parts[p], self.cols(panel), self.isa);
+        let (rows, sums) = (&unit.segment.inputs[unit.rows.clone()], &mut sums[p]);
         sums.clear();
         sums.resize(rows.len(), Floats::default());
         let mut weights: [&[u8]; LANES] = [&[]; LANES];
         for (row, col) in weights.iter_mut().zip(cols.clone()) {
-            *row = part.bytes.row(expert, part.first + col);
+            *row = part.bytes.row(unit.segment.expert, part.first + col);
         }
-        let (weights, k, isa) = (&weights[..cols.len()], part.weight.cols, self.isa);
+        let (lanes, k) = (cols.len(), part.weight.cols);
+        let mut ahead = Ahead::new(ahead, k / 32);
         for first in (0..k).step_by(self.config.depth) {
-            let depth = first..k.min(first + self.config.depth);
+            let cols = first..k.min(first + self.config.depth);
+            let len = cols.len();
+            let stretch = Stretch { format: part.weight.format, rows: &weights[..lanes], cols };
+            let tiles = tune::tiles(rows.len(), self.config.tile_rows);
             match &part.inputs {
-                Inputs::Floats(_) => f32::unpack(part.weight.format, weights, depth, floats),
-                Inputs::Int8(..) | Inputs::Int16(..) => unpack::unpack(isa, part.weight.format, weights, depth, codes),
-            }
-            for tile in tune::tiles(rows.len(), self.config.tile_rows) {
-                let (rows, sums) = (&rows[tile.clone()], &mut sums[tile]);
-                match &part.inputs {
-                    Inputs::Floats(x) => f32::multiply(isa, *x, rows, first, floats, sums),
-                    Inputs::Int8(coding, x) => {
-                        integer::multiply::<1, { Words::<1>::LEN }>(isa, *coding, x, rows, first, codes, sums);
+                Inputs::Floats(x) => {
+                    let panel = unpack::grown(floats, len);
+                    f32::unpack(&stretch, &mut ahead, panel);
+                    for tile in tiles {
+                        f32::multiply(isa, *x, &rows[tile.clone()], first, panel, &mut sums[tile]);
                     }
-                    Inputs::Int16(coding, x) => {
-                        integer::multiply::<2, { Words::<2>::LEN }>(isa, *coding, x, rows, first, codes, sums);
+                }
+                Inputs::Int8(coding, x) => {
+                    let mut panel = codes.panel(coding, len);
+                    unpack::unpack(isa, &stretch, &mut ahead, &mut panel);
+                    for tile in tiles {
+                        let (rows, sums) = (&rows[tile.clone()], &mut sums[tile]);
+                        integer::multiply::<1, { Words::<1>::LEN }>(isa, *coding, x, rows, first, &panel, sums);
+                    }
+                }
+                Inputs::Int16(coding, x) => {
+                    let mut panel = codes.panel(coding, len);
+                    unpack::unpack(isa, &stretch, &mut ahead, &mut panel);
+                    for tile in tiles {
+                        let (rows, sums) = (&rows[tile.clone()], &mut sums[tile]);
+                        integer::multiply::<2, { Words::<2>::LEN }>(isa, *coding, x, rows, first, &panel, sums);
                     }
                 }
             }

@@ -13,10 +13,19 @@ use half::f16;
 
 pub(super) use portable::Portable;
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86::{Avx2, Avx512};
+pub(super) use x86::{Avx2, Avx512, store, transpose};
 
 /// Lanes of a vector of 32-bit numbers, on every instruction set.
 pub(super) const LANES: usize = 16;
+
+/// Asks for the line of the first byte, into the L2 cache; later code reads it from there.
+#[inline(always)]
+pub(super) fn prefetch(line: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    x86::prefetch(line);
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
 
 /// Sixteen floats, aligned to a cache line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
@@ -76,6 +85,21 @@ impl Isa {
         }
     }
 
+    /// Orders what [`Simd::stream`] wrote before whatever other threads are told next.
+    pub(super) fn fence(self) {
+        #[cfg(target_arch = "x86_64")]
+        x86::fence();
+    }
+
+    /// AVX-512, if this is it.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn avx512(self) -> Option<Avx512> {
+        match self.0 {
+            Set::Avx512(avx512) => Some(avx512),
+            _ => None,
+        }
+    }
+
     /// Rows of [`LANES`] sums that fit the vector registers beside the operands.
     pub(super) fn tile_rows(self) -> usize {
         match self.0 {
@@ -131,6 +155,10 @@ pub(super) trait Simd: Copy {
     fn store(self, value: Self::F32, to: &mut Floats);
     /// Half-precision numbers from memory, exactly.
     fn widen(self, from: &[f16; LANES]) -> Self::F32;
+    /// Lanes to memory that is not read again soon, past the caches where the processor can.
+    fn stream(self, value: Self::F32, to: &mut Floats) {
+        self.store(value, to);
+    }
     /// `a * b`.
     fn mul(self, a: Self::F32, b: Self::F32) -> Self::F32;
     /// `a * b + c`, rounded once where the processor can.

@@ -388,6 +388,15 @@ impl<'a> WeightRows<'a> {
         }
     }
 
+    /// The bytes from a row of one expert's matrix to the end of a later one, as many rows as `rows`.
+    pub(super) fn span(&self, expert: usize, rows: Range<usize>) -> &'a [u8] {
+        let (Some(last), false) = (rows.end.checked_sub(1), rows.is_empty()) else { return &[] };
+        let (first, last) = (self.row(expert, rows.start), self.row(expert, last));
+        let len = last.as_ptr_range().end.addr() - first.as_ptr().addr();
+        // SAFETY: from one row to the end of a later one of the same buffer; see `row`.
+        unsafe { std::slice::from_raw_parts(first.as_ptr(), len) }
+    }
+
     /// One row of one expert's matrix.
     pub(super) fn row(&self, expert: usize, row: usize) -> &'a [u8] {
         let w = self.weight;

@@ -35,23 +35,23 @@ impl<'a> Finish<'a> {
     /// Stores row `i` of the products, a tile for each part, in the columns `cols` of an output row. `input` is the number
     /// of the input row.
     pub fn store(&self, isa: Isa, parts: &[Vec<Floats>], i: usize, input: usize, cols: Range<usize>, out: &mut [f32]) {
-        let p = &parts[0][i].0;
+        let p = &parts[0][i];
         match (self.epilogue, self.normed) {
-            (Epilogue::Store, _) => out.copy_from_slice(&p[..out.len()]),
-            (Epilogue::Accumulate, _) => out.iter_mut().zip(p).for_each(|(out, p)| *out += p),
+            (Epilogue::Store, _) => isa.run(Each { a: p, b: p, out, f: |p, _, _| p }),
+            (Epilogue::Accumulate, _) => out.iter_mut().zip(&p.0).for_each(|(out, p)| *out += p),
             (Epilogue::Silu { scale }, _) => isa.run(Each { a: p, b: p, out, f: |p, _, _| silu(p * scale) }),
             (Epilogue::SwiGlu { .. }, _) => {
-                isa.run(Each { a: p, b: &parts[1][i].0, out, f: |gate, up, _| silu(gate) * up });
+                isa.run(Each { a: p, b: &parts[1][i], out, f: |gate, up, _| silu(gate) * up });
             }
             (Epilogue::GateMean { .. }, None) => {}
             (Epilogue::GateMean { .. }, Some(normed)) => {
                 let share = 1.0 / parts.len() as f32;
                 out.fill(0.0);
                 for (s, part) in parts.iter().enumerate() {
-                    let mut stream = [0.0; LANES];
-                    stream[..out.len()].copy_from_slice(&normed.at(input, s)[cols.clone()]);
+                    let mut stream = Floats::default();
+                    stream.0[..out.len()].copy_from_slice(&normed.at(input, s)[cols.clone()]);
                     isa.run(Each {
-                        a: &part[i].0,
+                        a: &part[i],
                         b: &stream,
                         out,
                         f: |p, stream, sum| sum + sigmoid(p) * stream * share,
@@ -64,8 +64,8 @@ impl<'a> Finish<'a> {
 
 /// `out = f(a, b, out)`, lane by lane, for as many lanes as `out` has.
 struct Each<'a, F> {
-    a: &'a [f32; LANES],
-    b: &'a [f32; LANES],
+    a: &'a Floats,
+    b: &'a Floats,
     out: &'a mut [f32],
     f: F,
 }
@@ -74,12 +74,16 @@ impl<F: Fn(f32, f32, f32) -> f32> Kernel for Each<'_, F> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        let mut lanes = [0.0; LANES];
-        lanes[..self.out.len()].copy_from_slice(self.out);
-        for (i, lane) in lanes.iter_mut().enumerate() {
-            *lane = (self.f)(self.a[i], self.b[i], *lane);
+    fn run<S: Simd>(self, simd: S) {
+        let Self { a, b, out, f } = self;
+        let mut lanes = Floats::default();
+        lanes.0[..out.len()].copy_from_slice(out);
+        for i in 0..LANES {
+            lanes.0[i] = f(a.0[i], b.0[i], lanes.0[i]);
         }
-        self.out.copy_from_slice(&lanes[..self.out.len()]);
+        match bytemuck::try_cast_slice_mut::<f32, Floats>(out) {
+            Ok([line]) => simd.stream(simd.load(&lanes), line),
+            _ => out.copy_from_slice(&lanes.0[..out.len()]),
+        }
     }
 }

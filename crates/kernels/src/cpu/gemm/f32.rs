@@ -1,10 +1,10 @@
 //! Products in f32: decoded weights times the activations as they are.
 
-use std::ops::Range;
+use argon_gguf::decode_row;
 
-use argon_gguf::{Format, decode_row};
-
+use super::ahead::Ahead;
 use super::tune;
+use super::unpack::Stretch;
 use crate::cpu::isa::{Floats, Isa, Kernel, LANES, Simd};
 use crate::cpu::memory::View;
 
@@ -15,15 +15,15 @@ const CHUNK: usize = 256;
 /// its length: on 2560 columns, runs of this length make it a fifth, and cost one addition in as many.
 const RUN: usize = 32;
 
-/// Decodes columns `cols` of up to [`LANES`] weight rows, side by side: `panel` becomes `[columns][lane]`. Lanes without a
-/// row are zero. The columns begin and end between blocks.
-pub(super) fn unpack(format: Format, rows: &[&[u8]], cols: Range<usize>, panel: &mut Vec<Floats>) {
+/// Decodes a stretch of weight rows, side by side: `panel` becomes `[columns][lane]`. Lanes without a row are zero.
+pub(super) fn unpack(weights: &Stretch, ahead: &mut Ahead, panel: &mut [Floats]) {
+    let format = weights.format;
     let bytes = |cols: usize| cols / format.block_len() * format.block_bytes();
     let mut decoded = [[0.0; CHUNK]; LANES];
-    panel.resize(cols.len(), Floats::default());
     for (i, panel) in panel.chunks_mut(CHUNK).enumerate() {
-        let first = cols.start + i * CHUNK;
-        for (row, decoded) in rows.iter().zip(&mut decoded) {
+        ahead.step(CHUNK / 32);
+        let first = weights.cols.start + i * CHUNK;
+        for (row, decoded) in weights.rows.iter().zip(&mut decoded) {
             decode_row(format, &row[bytes(first)..bytes(first + panel.len())], &mut decoded[..panel.len()]);
         }
         for (k, lanes) in panel.iter_mut().enumerate() {

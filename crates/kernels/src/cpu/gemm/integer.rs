@@ -50,7 +50,7 @@ struct Multiply<'a, const PLANES: usize, const W: usize, const GROUPS: usize, co
     x: &'a Quantised,
     rows: &'a [usize],
     first: usize,
-    panel: &'a Panel,
+    panel: &'a Panel<'a>,
     sums: &'a mut [Floats],
 }
 

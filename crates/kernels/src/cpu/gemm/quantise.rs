@@ -83,10 +83,11 @@ impl<const PLANES: usize> Kernel for Row<'_, PLANES> {
             let (q, scale) = quantise(x, if PLANES == 1 { 127.0 } else { 127.0 * 257.0 });
             let mut planes = [[0i8; BLOCK]; 2];
             for i in 0..BLOCK {
+                let q = q[i / 16 * 16 + self.coding.order.column(i % 16)];
                 // A low part of -128 becomes -127: one unit in 65,000.
-                let high = if PLANES == 1 { 0 } else { (q[i] + 128) >> 8 };
+                let high = if PLANES == 1 { 0 } else { (q + 128) >> 8 };
                 planes[0][i] = high as i8;
-                planes[1][i] = (q[i] - 256 * high).max(-127) as i8;
+                planes[1][i] = (q - 256 * high).max(-127) as i8;
             }
             let bytes: &[u8] = bytemuck::cast_slice(&planes.as_flattened()[(2 - PLANES) * BLOCK..]);
             for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {

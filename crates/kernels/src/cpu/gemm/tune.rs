@@ -46,7 +46,7 @@ pub(super) fn config(shape: &Shape, isa: Isa) -> Config {
     let block_rows = shape.largest.div_ceil(blocks).max(1);
     let runs = (shape.threads * UNITS_A_THREAD).div_ceil((shape.segments * blocks).max(1));
     let unit_panels = shape.panels.div_ceil(runs).max(1);
-    Config { tile_rows, block_rows, unit_panels, depth: 512 }
+    Config { tile_rows, block_rows, unit_panels, depth: 1024 }
 }
 
 /// Rows of one expert in a tile of the plan. The products here join the tiles of an expert, so that low tiles cost

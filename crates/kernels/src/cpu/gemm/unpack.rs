@@ -5,17 +5,21 @@
 //! and unpack [`LANES`] rows side by side into a [`Panel`]. What a format's bytes mean is defined by
 //! `argon_gguf::quant::decode`; a test holds the two together.
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod iq;
 mod k;
 mod legacy;
 mod other;
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use argon_gguf::Format;
 use argon_gguf::quant::blocks::*;
 use bytemuck::Pod;
 
+use super::ahead::Ahead;
 use crate::cpu::isa::{Codes, Floats, Isa, Kernel, LANES, Simd};
 
 /// How a format's weights are integers.
@@ -27,6 +31,27 @@ pub(super) struct Coding {
     pub zero: u8,
     /// Whether groups have a minimum; `zero` is 0 then.
     pub min: bool,
+    /// Which columns share a quad of the panel.
+    pub order: Order,
+}
+
+/// Which columns of 16 share a quad: four columns that one byte product takes together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Quad q has columns `4q..4q + 4`.
+    Plain,
+    /// Quad q has columns `q, q + 8, q + 4, q + 12`: what comes of unpacking two octets side by side.
+    Pairs,
+}
+
+impl Order {
+    /// The column, of 16, of byte `i` of the quads.
+    pub fn column(self, i: usize) -> usize {
+        match self {
+            Order::Plain => i,
+            Order::Pairs => i / 4 + [0, 8, 4, 12][i % 4],
+        }
+    }
 }
 
 /// A block of `N` weights as integers.
@@ -68,55 +93,109 @@ macro_rules! with_block {
 }
 
 /// How a format's weights are integers; `None` for plain floats.
-pub(super) fn coding(format: Format) -> Option<Coding> {
-    fn of<B: Coded<N>, const N: usize>() -> Option<Coding> {
-        Some(Coding { group: B::GROUP, zero: B::ZERO, min: B::MIN })
+pub(super) fn coding(isa: Isa, format: Format) -> Option<Coding> {
+    fn of<B: Coded<N>, const N: usize>(order: Order) -> Option<Coding> {
+        Some(Coding { group: B::GROUP, zero: B::ZERO, min: B::MIN, order })
     }
-    with_block!(format, B => of::<B, _>(), None)
+    let order = match format {
+        Format::IQ2_XS if own(isa, format).is_some() => Order::Pairs,
+        _ => Order::Plain,
+    };
+    with_block!(format, B => of::<B, _>(order), None)
 }
 
 /// [`LANES`] weight rows side by side, some of their columns.
-#[derive(Default)]
-pub(super) struct Panel {
+pub(super) struct Panel<'a> {
     /// `[columns / 4][lane][4]`
-    pub codes: Vec<Codes>,
+    pub codes: &'a mut [Codes],
     /// `[columns / group][lane]`
-    pub scales: Vec<Floats>,
+    pub scales: &'a mut [Floats],
     /// `[columns / group][lane]`, empty for a format without minima.
-    pub mins: Vec<Floats>,
+    pub mins: &'a mut [Floats],
+}
+
+/// The memory of panels.
+#[derive(Default)]
+pub(super) struct Memory {
+    codes: Vec<Codes>,
+    scales: Vec<Floats>,
+    mins: Vec<Floats>,
+}
+
+impl Memory {
+    /// A panel of `cols` columns, holding whatever it held.
+    pub fn panel(&mut self, coding: &Coding, cols: usize) -> Panel<'_> {
+        let groups = cols / coding.group;
+        Panel {
+            codes: grown(&mut self.codes, cols / 4),
+            scales: grown(&mut self.scales, groups),
+            mins: grown(&mut self.mins, if coding.min { groups } else { 0 }),
+        }
+    }
+}
+
+/// The first `len` elements of a buffer that only ever grows.
+pub(super) fn grown<T: Clone + Default>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
+    if buffer.len() < len {
+        buffer.resize(len, T::default());
+    }
+    &mut buffer[..len]
 }
 
 /// Columns of a panel that is unpacked at once: a multiple of every block, and of the transposition.
 const CHUNK: usize = 256;
 
-/// Unpacks columns `cols` of up to [`LANES`] rows; lanes without a row are zero. The columns begin and end between blocks.
-pub(super) fn unpack(isa: Isa, format: Format, rows: &[&[u8]], cols: Range<usize>, panel: &mut Panel) {
-    fn blocks<B: Coded<N>, const N: usize>(isa: Isa, rows: &[&[u8]], cols: Range<usize>, panel: &mut Panel) {
-        isa.run(Blocks::<B, N> { rows, cols, panel, block: std::marker::PhantomData });
+/// Some columns of up to [`LANES`] encoded weight rows. They begin and end between blocks.
+pub(super) struct Stretch<'a> {
+    /// How the rows are encoded.
+    pub format: Format,
+    /// Whole rows.
+    pub rows: &'a [&'a [u8]],
+    /// Which of their columns.
+    pub cols: Range<usize>,
+}
+
+/// Unpacks a stretch into a panel as long as it; lanes without a row are zero.
+pub(super) fn unpack(isa: Isa, weights: &Stretch, ahead: &mut Ahead, panel: &mut Panel) {
+    fn blocks<B: Coded<N>, const N: usize>(isa: Isa, weights: &Stretch, ahead: &mut Ahead, panel: &mut Panel) {
+        isa.run(Blocks::<B, N> { weights, ahead, panel, block: PhantomData });
     }
-    with_block!(format, B => blocks::<B, _>(isa, rows, cols, panel), unreachable!("{format} has no codes"));
+    #[cfg(target_arch = "x86_64")]
+    if let Some(avx512) = own(isa, weights.format) {
+        return avx512::unpack(avx512, weights, ahead, panel);
+    }
+    with_block!(weights.format, B => blocks::<B, _>(isa, weights, ahead, panel), unreachable!("plain floats have no codes"));
+}
+
+/// The capability by which a format is unpacked with instructions of its own.
+#[cfg(target_arch = "x86_64")]
+fn own(isa: Isa, format: Format) -> Option<crate::cpu::isa::Avx512> {
+    isa.avx512().filter(|_| avx512::takes(format))
+}
+
+/// No instruction set but the compiler's choice.
+#[cfg(not(target_arch = "x86_64"))]
+fn own(_: Isa, _: Format) -> Option<std::convert::Infallible> {
+    None
 }
 
 /// Unpacks any format: blocks to rows of codes, sixteen rows to a panel.
-struct Blocks<'a, B, const N: usize> {
-    rows: &'a [&'a [u8]],
-    cols: Range<usize>,
-    panel: &'a mut Panel,
-    block: std::marker::PhantomData<B>,
+struct Blocks<'a, 'b, 'c, B, const N: usize> {
+    weights: &'a Stretch<'a>,
+    ahead: &'a mut Ahead<'b>,
+    panel: &'a mut Panel<'c>,
+    block: PhantomData<B>,
 }
 
-impl<B: Coded<N>, const N: usize> Kernel for Blocks<'_, B, N> {
+impl<B: Coded<N>, const N: usize> Kernel for Blocks<'_, '_, '_, B, N> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Blocks { rows, cols, panel, .. } = self;
-        let groups = cols.len() / B::GROUP;
-        panel.codes.resize(cols.len() / 4, Codes::default());
-        panel.scales.resize(groups, Floats::default());
-        panel.mins.resize(if B::MIN { groups } else { 0 }, Floats::default());
+        let Blocks { weights: Stretch { rows, cols, .. }, ahead, panel, .. } = self;
         let mut lanes = [[0; CHUNK]; LANES];
         for (chunk, codes) in panel.codes.chunks_mut(CHUNK / 4).enumerate() {
+            ahead.step(CHUNK / 32);
             let first = cols.start / N + chunk * (CHUNK / N);
             let blocks = codes.len() * 4 / N;
             let group = chunk * (CHUNK / B::GROUP);
@@ -134,11 +213,27 @@ impl<B: Coded<N>, const N: usize> Kernel for Blocks<'_, B, N> {
             }
             simd.interleave(&lanes, codes);
         }
-        // Lanes without a row keep whatever codes they have: their scales and minima are zero.
-        for lanes in panel.scales.iter_mut().chain(&mut panel.mins) {
-            lanes.0[rows.len()..].fill(0.0);
+        clear_from(rows.len(), panel);
+    }
+}
+
+/// Lanes without a row keep whatever codes they have: their scales and minima are zero.
+fn clear_from(lane: usize, panel: &mut Panel) {
+    if lane < LANES {
+        for lanes in panel.scales.iter_mut().chain(panel.mins.iter_mut()) {
+            lanes.0[lane..].fill(0.0);
         }
     }
+}
+
+/// The value of a half: `F16::to_f32`, in a form that is vector code.
+#[inline(always)]
+fn half(value: F16) -> f32 {
+    let bits = u32::from(u16::from_le_bytes(value.0));
+    // Exponent and mantissa in the place of f32's; the exponents' biases differ by 112. Subnormals come out right, too.
+    let size = f32::from_bits((bits & 0x7fff) << 13) * f32::from_bits((112 + 127) << 23);
+    let top = if bits & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
+    f32::from_bits(size.to_bits() | top | (bits & 0x8000) << 16)
 }
 
 /// The low nibbles of some bytes, then the high ones.
@@ -169,18 +264,28 @@ mod tests {
         (0..len).map(|_| next()).collect()
     }
 
+    #[test]
+    fn halves_are_exact() {
+        for bits in 0..=u16::MAX {
+            let (got, want) = (half(F16(bits.to_le_bytes())), F16(bits.to_le_bytes()).to_f32());
+            assert!(got == want || got.is_nan() && want.is_nan(), "{bits:#x}");
+        }
+    }
+
     /// Every code of every lane, less its zero, times its scale, and its minimum, is the weight that the definition decodes.
     #[test]
     fn panels_are_the_decoded_weights() {
         for isa in Isa::available() {
-            for (format, coding) in Format::ALL.iter().filter_map(|&format| Some((format, coding(format)?))) {
+            for (format, coding) in Format::ALL.iter().filter_map(|&format| Some((format, coding(isa, format)?))) {
                 for (lanes, cols) in [(LANES, 768), (LANES, format.block_len()), (5, 256 + format.block_len())] {
                     let row_bytes = format.row_bytes(cols).unwrap();
                     let bytes = bytes(row_bytes * lanes);
                     let rows: Vec<&[u8]> = bytes.chunks_exact(row_bytes).collect();
                     let first = if cols > 512 { 256 } else { 0 };
-                    let mut panel = Panel::default();
-                    unpack(isa, format, &rows, first..cols, &mut panel);
+                    let mut memory = Memory::default();
+                    let mut panel = memory.panel(&coding, cols - first);
+                    let stretch = Stretch { format, rows: &rows, cols: first..cols };
+                    unpack(isa, &stretch, &mut Ahead::new(&[], 1), &mut panel);
                     let mut want = vec![0.0; cols];
                     for lane in 0..LANES {
                         if let Some(row) = rows.get(lane) {
@@ -188,10 +293,12 @@ mod tests {
                         } else {
                             want.fill(0.0);
                         }
-                        for (k, &want) in want[first..].iter().enumerate() {
+                        for i in 0..cols - first {
+                            let k = i / 16 * 16 + coding.order.column(i % 16);
+                            let want = want[first + k];
                             let scale = panel.scales[k / coding.group].0[lane];
                             let min = panel.mins.get(k / coding.group).map_or(0.0, |mins| mins.0[lane]);
-                            let code = f64::from(panel.codes[k / 4].0[4 * lane + k % 4]) - f64::from(coding.zero);
+                            let code = f64::from(panel.codes[i / 4].0[4 * lane + i % 4]) - f64::from(coding.zero);
                             let got = f64::from(scale) * code + f64::from(min);
                             // The definition rounds the product and the sum to f32.
                             let bound = (f64::from(scale) * code).abs().max(f64::from(min).abs()) * 2f64.powi(-23);

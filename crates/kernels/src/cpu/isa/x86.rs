@@ -6,6 +6,19 @@ use half::f16;
 
 use super::{Codes, Floats, Kernel, LANES, Simd};
 
+/// [`super::prefetch`].
+#[inline(always)]
+pub(super) fn prefetch(line: &[u8]) {
+    // SAFETY: a hint that reads nothing.
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) }
+}
+
+/// Orders streamed stores before later ones.
+pub(super) fn fence() {
+    // SAFETY: SSE is part of the architecture.
+    unsafe { _mm_sfence() }
+}
+
 /// The processor has AVX2, FMA and F16C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cpu) struct Avx2(());
@@ -61,6 +74,15 @@ impl Simd for Avx2 {
         let from = from.as_ptr().cast::<__m128i>();
         // SAFETY: `self` proves F16C; both halves are inside the array.
         unsafe { [_mm256_cvtph_ps(_mm_loadu_si128(from)), _mm256_cvtph_ps(_mm_loadu_si128(from.add(1)))] }
+    }
+
+    #[inline(always)]
+    fn stream(self, value: Self::F32, to: &mut Floats) {
+        // SAFETY: as in `load`; `Isa::fence` follows.
+        unsafe {
+            _mm256_stream_ps(to.0.as_mut_ptr(), value[0]);
+            _mm256_stream_ps(to.0.as_mut_ptr().add(8), value[1]);
+        }
     }
 
     #[inline(always)]
@@ -191,6 +213,12 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn stream(self, value: Self::F32, to: &mut Floats) {
+        // SAFETY: as in `load`; `Isa::fence` follows.
+        unsafe { _mm512_stream_ps(to.0.as_mut_ptr(), value) }
+    }
+
+    #[inline(always)]
     fn mul(self, a: Self::F32, b: Self::F32) -> Self::F32 {
         // SAFETY: `self` proves AVX-512 F.
         unsafe { _mm512_mul_ps(a, b) }
@@ -234,7 +262,7 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn dot(self, sum: Self::I32, codes: Self::Bytes, x: i32) -> Self::I32 {
         // SAFETY: `self` proves VNNI, whose sums are 32 bits wide throughout.
-        unsafe { _mm512_dpbusd_epi32(sum, codes, _mm512_set1_epi32(x)) }
+        unsafe { dot(sum, codes, x) }
     }
 
     #[inline(always)]
@@ -244,21 +272,38 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn interleave<const N: usize>(self, rows: &[[u8; N]; LANES], to: &mut [Codes]) {
-        for (i, to) in to.chunks_mut(LANES).enumerate() {
-            // SAFETY: `self` proves AVX-512 F, and the bytes read are inside the rows: `to` is no longer than they are.
-            let columns = unsafe { transpose(rows.each_ref().map(|row| load_part(&row[64 * i..]))) };
-            for (to, column) in to.iter_mut().zip(columns) {
-                // SAFETY: as in `codes`.
-                unsafe { _mm512_store_si512(to.0.as_mut_ptr().cast(), column) };
-            }
+        // SAFETY: `self` proves the features.
+        unsafe { interleave(rows, to) }
+    }
+}
+
+/// [`Simd::interleave`]: the transpose of a matrix of quads.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn interleave<const N: usize>(rows: &[[u8; N]; LANES], to: &mut [Codes]) {
+    for (i, to) in to.chunks_mut(LANES).enumerate() {
+        let mut quads = [_mm512_setzero_si512(); LANES];
+        for (quads, row) in quads.iter_mut().zip(rows) {
+            *quads = load_part(&row[4 * LANES * i..]);
+        }
+        for (to, column) in to.iter_mut().zip(transpose(quads)) {
+            store(column, to);
         }
     }
+}
+
+/// Stores a vector of codes.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(in crate::cpu) fn store(codes: __m512i, to: &mut Codes) {
+    // SAFETY: the aligned array is one vector long.
+    unsafe { _mm512_store_si512(to.0.as_mut_ptr().cast(), codes) }
 }
 
 /// Up to 64 bytes from the start of a slice, the rest zero.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn load_part(bytes: &[u8]) -> __m512i {
+pub(in crate::cpu) fn load_part(bytes: &[u8]) -> __m512i {
     let mask = if bytes.len() < 64 { (1 << bytes.len()) - 1 } else { u64::MAX };
     // SAFETY: the mask covers bytes of the slice alone.
     unsafe { _mm512_maskz_loadu_epi8(mask, bytes.as_ptr().cast()) }
@@ -271,7 +316,7 @@ pub(in crate::cpu) fn transpose(rows: [__m512i; 16]) -> [__m512i; 16] {
     // 4 x 4 within lanes of 128 bits: quads[4 q + c] has column 4 l + c of rows 4 q .. 4 q + 4 in lane l.
     let mut quads = rows;
     for q in 0..4 {
-        let [a, b, c, d] = [0, 1, 2, 3].map(|i| rows[4 * q + i]);
+        let (a, b, c, d) = (rows[4 * q], rows[4 * q + 1], rows[4 * q + 2], rows[4 * q + 3]);
         let (ab_low, ab_high) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
         let (cd_low, cd_high) = (_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
         quads[4 * q] = _mm512_unpacklo_epi64(ab_low, cd_low);
@@ -282,7 +327,7 @@ pub(in crate::cpu) fn transpose(rows: [__m512i; 16]) -> [__m512i; 16] {
     // Then 4 x 4 of the lanes.
     let mut columns = quads;
     for c in 0..4 {
-        let [a, b, e, d] = [0, 4, 8, 12].map(|q| quads[q + c]);
+        let (a, b, e, d) = (quads[c], quads[4 + c], quads[8 + c], quads[12 + c]);
         let (ab_even, ab_odd) = (_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xdd>(a, b));
         let (ed_even, ed_odd) = (_mm512_shuffle_i32x4::<0x88>(e, d), _mm512_shuffle_i32x4::<0xdd>(e, d));
         columns[c] = _mm512_shuffle_i32x4::<0x88>(ab_even, ed_even);
@@ -291,4 +336,13 @@ pub(in crate::cpu) fn transpose(rows: [__m512i; 16]) -> [__m512i; 16] {
         columns[12 + c] = _mm512_shuffle_i32x4::<0xdd>(ab_odd, ed_odd);
     }
     columns
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn dot(sum: __m512i, codes: __m512i, x: i32) -> __m512i {
+    let mut sum = _mm512_dpbusd_epi32(sum, codes, _mm512_set1_epi32(x));
+    // SAFETY: no instruction.
+    unsafe { std::arch::asm!("/* {0} */", inout(zmm_reg) sum, options(nomem, nostack, preserves_flags)) };
+    sum
 }

@@ -3,7 +3,7 @@
 use argon_gguf::quant::blocks::*;
 use argon_gguf::quant::tables::*;
 
-use super::{Coded, nibbles};
+use super::{Coded, half, nibbles};
 
 /// The zero of signed magnitudes up to 62.
 const MIDDLE: u8 = 64;
@@ -76,7 +76,7 @@ impl Coded<256> for BlockIQ2_XXS {
 
     #[inline(always)]
     fn scale(&self, group: usize) -> f32 {
-        self.d.to_f32() * self.run_scale(group) * 0.25
+        half(self.d) * self.run_scale(group) * 0.25
     }
 }
 
@@ -94,7 +94,7 @@ impl Coded<256> for BlockIQ2_XS {
 
     #[inline(always)]
     fn scale(&self, group: usize) -> f32 {
-        self.d.to_f32() * (0.5 + f32::from(half_byte(&self.scales, group))) * 0.25
+        half(self.d) * (0.5 + f32::from(half_byte(&self.scales, group))) * 0.25
     }
 }
 
@@ -112,7 +112,7 @@ impl Coded<256> for BlockIQ2_S {
 
     #[inline(always)]
     fn scale(&self, group: usize) -> f32 {
-        self.d.to_f32() * (0.5 + f32::from(half_byte(&self.scales, group))) * 0.25
+        half(self.d) * (0.5 + f32::from(half_byte(&self.scales, group))) * 0.25
     }
 }
 
@@ -130,7 +130,7 @@ impl Coded<256> for BlockIQ3_XXS {
 
     #[inline(always)]
     fn scale(&self, group: usize) -> f32 {
-        self.d.to_f32() * self.run_scale(group) * 0.5
+        half(self.d) * self.run_scale(group) * 0.5
     }
 }
 
@@ -151,7 +151,7 @@ impl Coded<256> for BlockIQ3_S {
 
     #[inline(always)]
     fn scale(&self, group: usize) -> f32 {
-        self.d.to_f32() * f32::from(1 + 2 * half_byte(&self.scales, group))
+        half(self.d) * f32::from(1 + 2 * half_byte(&self.scales, group))
     }
 }
 
@@ -180,7 +180,7 @@ impl Coded<256> for BlockIQ1_S {
 
     #[inline(always)]
     fn scale(&self, group: usize) -> f32 {
-        self.d.to_f32() * f32::from(2 * (self.qh[group].get() >> 12 & 7) + 1) * 0.125
+        half(self.d) * f32::from(2 * (self.qh[group].get() >> 12 & 7) + 1) * 0.125
     }
 }
 
@@ -201,12 +201,12 @@ impl Coded<256> for BlockIQ1_M {
         // The scale of the scales is the top nibbles of the four words, the first one lowest.
         let bits = self.scales.iter().rev().fold(0, |bits, word| bits << 4 | word.get() >> 12);
         let scale = self.scales[group / 4].get() >> (group % 4 * 3) & 7;
-        F16(bits.to_le_bytes()).to_f32() * f32::from(2 * scale + 1) * 0.125
+        half(F16(bits.to_le_bytes())) * f32::from(2 * scale + 1) * 0.125
     }
 }
 
 /// The uneven values, moved so that none is negative.
-static UNEVEN: [u8; 16] = {
+pub(super) static UNEVEN: [u8; 16] = {
     let mut codes = [0; 16];
     let mut i = 0;
     while i < 16 {
@@ -223,12 +223,14 @@ impl Coded<32> for BlockIQ4_NL {
     #[inline(always)]
     fn codes(&self, codes: &mut [u8; 32]) {
         nibbles(&self.qs, codes);
-        *codes = codes.map(|q| UNEVEN[usize::from(q)]);
+        for code in codes {
+            *code = UNEVEN[usize::from(*code)];
+        }
     }
 
     #[inline(always)]
     fn scale(&self, _: usize) -> f32 {
-        self.d.to_f32()
+        half(self.d)
     }
 }
 
@@ -241,12 +243,14 @@ impl Coded<256> for BlockIQ4_XS {
         for (codes, qs) in codes.as_chunks_mut::<32>().0.iter_mut().zip(self.qs.as_chunks::<16>().0) {
             nibbles(qs, codes);
         }
-        *codes = codes.map(|q| UNEVEN[usize::from(q)]);
+        for code in codes {
+            *code = UNEVEN[usize::from(*code)];
+        }
     }
 
     #[inline(always)]
     fn scale(&self, group: usize) -> f32 {
         let high = (self.scales_h.get() >> (group * 2) & 3) as u8;
-        self.d.to_f32() * (f32::from(high << 4 | half_byte(&self.scales_l, group)) - 32.0)
+        half(self.d) * (f32::from(high << 4 | half_byte(&self.scales_l, group)) - 32.0)
     }
 }

@@ -2,7 +2,7 @@
 
 use argon_gguf::quant::blocks::*;
 
-use super::Coded;
+use super::{Coded, half};
 
 impl Coded<256> for BlockQ2_K {
     const ZERO: u8 = 0;
@@ -16,12 +16,12 @@ impl Coded<256> for BlockQ2_K {
 
     #[inline(always)]
     fn scale(&self, group: usize) -> f32 {
-        self.d.to_f32() * f32::from(self.scales[group] & 15)
+        half(self.d) * f32::from(self.scales[group] & 15)
     }
 
     #[inline(always)]
     fn min(&self, group: usize) -> f32 {
-        -(self.dmin.to_f32() * f32::from(self.scales[group] >> 4))
+        -(half(self.dmin) * f32::from(self.scales[group] >> 4))
     }
 }
 
@@ -43,7 +43,7 @@ impl Coded<256> for BlockQ3_K {
     fn scale(&self, group: usize) -> f32 {
         let low = self.scales[group % 8] >> (group / 8 * 4) & 15;
         let high = self.scales[8 + group % 4] >> (group / 4 * 2) & 3;
-        self.d.to_f32() * (f32::from(high << 4 | low) - 32.0)
+        half(self.d) * (f32::from(high << 4 | low) - 32.0)
     }
 }
 
@@ -69,12 +69,12 @@ impl Coded<256> for BlockQ4_K {
 
     #[inline(always)]
     fn scale(&self, group: usize) -> f32 {
-        self.d.to_f32() * f32::from(scale_and_min(&self.scales, group).0)
+        half(self.d) * f32::from(scale_and_min(&self.scales, group).0)
     }
 
     #[inline(always)]
     fn min(&self, group: usize) -> f32 {
-        -(self.dmin.to_f32() * f32::from(scale_and_min(&self.scales, group).1))
+        -(half(self.dmin) * f32::from(scale_and_min(&self.scales, group).1))
     }
 }
 
@@ -95,12 +95,12 @@ impl Coded<256> for BlockQ5_K {
 
     #[inline(always)]
     fn scale(&self, group: usize) -> f32 {
-        self.d.to_f32() * f32::from(scale_and_min(&self.scales, group).0)
+        half(self.d) * f32::from(scale_and_min(&self.scales, group).0)
     }
 
     #[inline(always)]
     fn min(&self, group: usize) -> f32 {
-        -(self.dmin.to_f32() * f32::from(scale_and_min(&self.scales, group).1))
+        -(half(self.dmin) * f32::from(scale_and_min(&self.scales, group).1))
     }
 }
 
@@ -146,6 +146,6 @@ impl Coded<256> for BlockQ6_K {
 
     #[inline(always)]
     fn scale(&self, group: usize) -> f32 {
-        self.d.to_f32() * f32::from(self.scales[group])
+        half(self.d) * f32::from(self.scales[group])
     }
 }

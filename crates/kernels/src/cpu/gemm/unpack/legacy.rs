@@ -2,7 +2,7 @@
 
 use argon_gguf::quant::blocks::*;
 
-use super::{Coded, nibbles};
+use super::{Coded, half, nibbles};
 
 impl Coded<32> for BlockQ8_0 {
     const ZERO: u8 = 128;
@@ -10,12 +10,14 @@ impl Coded<32> for BlockQ8_0 {
 
     #[inline(always)]
     fn codes(&self, codes: &mut [u8; 32]) {
-        *codes = self.qs.map(|q| q as u8 ^ 0x80);
+        for (code, q) in codes.iter_mut().zip(self.qs) {
+            *code = q as u8 ^ 0x80;
+        }
     }
 
     #[inline(always)]
     fn scale(&self, _: usize) -> f32 {
-        self.d.to_f32()
+        half(self.d)
     }
 }
 
@@ -30,7 +32,7 @@ impl Coded<32> for BlockQ4_0 {
 
     #[inline(always)]
     fn scale(&self, _: usize) -> f32 {
-        self.d.to_f32()
+        half(self.d)
     }
 }
 
@@ -46,12 +48,12 @@ impl Coded<32> for BlockQ4_1 {
 
     #[inline(always)]
     fn scale(&self, _: usize) -> f32 {
-        self.d.to_f32()
+        half(self.d)
     }
 
     #[inline(always)]
     fn min(&self, _: usize) -> f32 {
-        self.m.to_f32()
+        half(self.m)
     }
 }
 
@@ -66,7 +68,7 @@ impl Coded<32> for BlockQ5_0 {
 
     #[inline(always)]
     fn scale(&self, _: usize) -> f32 {
-        self.d.to_f32()
+        half(self.d)
     }
 }
 
@@ -82,12 +84,12 @@ impl Coded<32> for BlockQ5_1 {
 
     #[inline(always)]
     fn scale(&self, _: usize) -> f32 {
-        self.d.to_f32()
+        half(self.d)
     }
 
     #[inline(always)]
     fn min(&self, _: usize) -> f32 {
-        self.m.to_f32()
+        half(self.m)
     }
 }
 

@@ -3,7 +3,7 @@
 use argon_gguf::quant::blocks::*;
 use argon_gguf::quant::tables::FP4_VALUES;
 
-use super::{Coded, nibbles};
+use super::{Coded, half, nibbles};
 
 impl Coded<128> for BlockQ1_0 {
     const ZERO: u8 = 1;
@@ -18,7 +18,7 @@ impl Coded<128> for BlockQ1_0 {
 
     #[inline(always)]
     fn scale(&self, _: usize) -> f32 {
-        self.d.to_f32()
+        half(self.d)
     }
 }
 
@@ -35,7 +35,7 @@ impl Coded<64> for BlockQ2_0 {
 
     #[inline(always)]
     fn scale(&self, _: usize) -> f32 {
-        self.d.to_f32()
+        half(self.d)
     }
 }
 
@@ -54,7 +54,7 @@ impl Coded<256> for BlockTQ2_0 {
 
     #[inline(always)]
     fn scale(&self, _: usize) -> f32 {
-        self.d.to_f32()
+        half(self.d)
     }
 }
 
@@ -73,7 +73,7 @@ impl Coded<256> for BlockTQ1_0 {
 
     #[inline(always)]
     fn scale(&self, _: usize) -> f32 {
-        self.d.to_f32()
+        half(self.d)
     }
 }
 
@@ -111,7 +111,9 @@ impl Coded<32> for BlockMXFP4 {
     #[inline(always)]
     fn codes(&self, codes: &mut [u8; 32]) {
         nibbles(&self.qs, codes);
-        *codes = codes.map(|q| FP4[usize::from(q)]);
+        for code in codes {
+            *code = FP4[usize::from(*code)];
+        }
     }
 
     /// 2^(e - 128), as the values are doubled.
@@ -133,7 +135,9 @@ impl Coded<64> for BlockNVFP4 {
         for (codes, qs) in codes.as_chunks_mut::<16>().0.iter_mut().zip(self.qs.as_chunks::<8>().0) {
             nibbles(qs, codes);
         }
-        *codes = codes.map(|q| FP4[usize::from(q)]);
+        for code in codes {
+            *code = FP4[usize::from(*code)];
+        }
     }
 
     /// Half of an unsigned E4M3 float (bias 7, top bit ignored), as the values are doubled; 0 where E4M3 has its NaN.
