@@ -136,7 +136,8 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) g
     for (var j = 0u; j < COLUMNS; j++) {
         let c = column + j * THREADS;
         if c < p.v.cols {
-            var y = select(0.0, sums[j] / total, total > 0.0);
+            // A sum that is not a number stays so.
+            var y = select(sums[j] / total, 0.0, total == 0.0);
             if p.has_gate == 1u {
                 y *= sigmoid(gate[gates + c]);
             }
