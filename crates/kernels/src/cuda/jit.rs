@@ -63,6 +63,8 @@ type Program = *mut c_void;
 /// The compiler.
 pub struct Nvrtc {
     library: Library,
+    /// What the library loads by name when it first compiles.
+    _builtins: Vec<Library>,
     path: String,
     version: (c_int, c_int),
 }
@@ -84,9 +86,10 @@ impl Nvrtc {
         let places = || directories.iter().cloned().chain(TOOLKITS.map(PathBuf::from));
         let files = places().flat_map(|directory| NAMES.map(|name| directory.join(name))).filter(|file| file.exists());
         for file in files.chain(NAMES.map(PathBuf::from)) {
+            let builtins = builtins(&file);
             // SAFETY: the library's initialisers are the vendor's business.
             if let Ok(library) = unsafe { Library::new(&file) } {
-                return Self::check(library, &file);
+                return Self::check(library, builtins, &file);
             }
         }
         let searched: Vec<String> = places().map(|place| place.display().to_string()).collect();
@@ -96,8 +99,8 @@ impl Nvrtc {
         })
     }
 
-    fn check(library: Library, file: &Path) -> Result<Self, JitError> {
-        let mut this = Self { library, path: file.display().to_string(), version: (0, 0) };
+    fn check(library: Library, builtins: Vec<Library>, file: &Path) -> Result<Self, JitError> {
+        let mut this = Self { library, _builtins: builtins, path: file.display().to_string(), version: (0, 0) };
         let (mut major, mut minor) = (0, 0);
         type Version = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
         // SAFETY: the type is the documented one; it writes two integers.
@@ -221,6 +224,17 @@ impl std::fmt::Debug for Nvrtc {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Nvrtc({} at {})", self.version(), self.path)
     }
+}
+
+/// The libraries beside `file` that it needs and, in some versions, looks for on the library path alone: once
+/// they are loaded, they are found by name wherever they are.
+fn builtins(file: &Path) -> Vec<Library> {
+    let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty());
+    let entries = directory.and_then(|directory| std::fs::read_dir(directory).ok()).into_iter().flatten().flatten();
+    let wanted = |name: &str| name.contains("nvrtc-builtins") && !name.contains(".alt.");
+    let files = entries.filter(|entry| entry.file_name().to_str().is_some_and(wanted)).map(|entry| entry.path());
+    // SAFETY: the library's initialisers are the vendor's business.
+    files.filter_map(|file| unsafe { Library::new(file) }.ok()).collect()
 }
 
 /// The architecture of a compute capability itself.
