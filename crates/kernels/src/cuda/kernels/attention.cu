@@ -21,6 +21,25 @@ struct AttentionArgs {
     float scale;
 };
 
+// acc += p v over the keys of a tile. SPOILED: a value is no finite number; times the p = 0 of a query that does not see its
+// key it would still be none, so such keys are left out.
+template <bool SPOILED> DEVICE void add_values(const float *ps, const float *vs, u32 ty, u32 tx, float (&acc)[MR][MV]) {
+#pragma unroll 4
+    for (u32 k = 0; k < KEYS; k++) {
+        float p[MR];
+#pragma unroll
+        for (u32 i = 0; i < MR; i++) p[i] = ps[(ty * MR + i) * (KEYS + 1) + k];
+#pragma unroll
+        for (u32 j = 0; j < MV; j++) {
+            const u32 c = tx + 16 * j;
+            const float v = CV % 16 == 0 || c < CV ? vs[k * CV + c] : 0.0f;
+#pragma unroll
+            for (u32 i = 0; i < MR; i++)
+                if (!SPOILED || p[i] != 0) acc[i][j] = fmaf(p[i], v, acc[i][j]);
+        }
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(256) attention(const __grid_constant__ AttentionArgs a) {
     extern __shared__ __align__(16) float memory[];
     float *qs = memory;                     // [ROWS][PITCH]
@@ -120,24 +139,14 @@ extern "C" __global__ void __launch_bounds__(256) attention(const __grid_constan
             for (u32 j = 0; j < MV; j++) acc[i][j] *= keep;
         }
         __syncthreads();
+        bool spoiled = false;
         for (u32 i = t; i < KEYS * CV; i += 256) {
             const u32 j = i / CV, c = i % CV;
-            ks[i] = key0 + j < end ? get(a.v, (u32)(key0 + j), kv, c) : 0.0f;
+            const float v = key0 + j < end ? get(a.v, (u32)(key0 + j), kv, c) : 0.0f;
+            ks[i] = v, spoiled |= !(fabsf(v) < INFINITY_F);
         }
-        __syncthreads();
-#pragma unroll 4
-        for (u32 k = 0; k < KEYS; k++) {
-            float p[MR];
-#pragma unroll
-            for (u32 i = 0; i < MR; i++) p[i] = ps[(ty * MR + i) * (KEYS + 1) + k];
-#pragma unroll
-            for (u32 j = 0; j < MV; j++) {
-                const u32 c = tx + 16 * j;
-                const float v = CV % 16 == 0 || c < CV ? ks[k * CV + c] : 0.0f;
-#pragma unroll
-                for (u32 i = 0; i < MR; i++) acc[i][j] = fmaf(p[i], v, acc[i][j]);
-            }
-        }
+        if (__syncthreads_or(spoiled)) add_values<true>(ps, ks, ty, tx, acc);
+        else add_values<false>(ps, ks, ty, tx, acc);
     }
 #pragma unroll
     for (u32 i = 0; i < MR; i++) {
@@ -148,7 +157,7 @@ extern "C" __global__ void __launch_bounds__(256) attention(const __grid_constan
         for (u32 j = 0; j < MV; j++) {
             const u32 c = tx + 16 * j;
             if (c >= CV) continue;
-            float y = sum[i] > 0 ? acc[i][j] / sum[i] : 0.0f;
+            float y = sum[i] == 0 ? 0.0f : acc[i][j] / sum[i]; // 0: no key was seen
             if (a.has_gate) y *= sigmoid(a.gate.at(query, head)[c]);
             a.out.at(query, head)[c] = y;
         }
