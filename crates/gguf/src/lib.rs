@@ -28,7 +28,7 @@ pub use bytes::Bytes;
 pub use error::{Error, Fault};
 pub use gguf::{Gguf, Location, PartFile};
 pub use metadata::Metadata;
-pub use quant::{Format, decode_row, encode_row};
+pub use quant::{Format, decode_row, encode_row, scales_are_finite};
 pub use tensor::TensorInfo;
 pub use value::{Array, Value, ValueType};
 pub use write::{ToMetadata, Writer};

@@ -6,12 +6,14 @@
 pub mod blocks;
 pub mod decode;
 pub mod encode;
+pub mod scales;
 pub mod tables;
 
 use std::fmt;
 
 pub use decode::decode_row;
 pub use encode::encode_row;
+pub use scales::scales_are_finite;
 
 macro_rules! formats {
     ($($(#[doc = $doc:literal])* $variant:ident = $id:literal, $name:literal, $len:literal, $bytes:literal;)*) => {
