@@ -40,6 +40,8 @@ pub enum Command {
     Perplexity(PerplexityArgs),
     /// Compare with numbers that others computed
     Parity(ParityArgs),
+    /// Write a file of a real model's shape with random weights
+    Synth(crate::synth::SynthArgs),
 }
 
 /// `argon run`.

@@ -16,6 +16,7 @@ mod progress;
 mod prompt;
 mod run;
 mod settings;
+mod synth;
 mod table;
 
 use std::process::ExitCode;
@@ -39,6 +40,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
             BenchCommand::Model(args) => bench::model::run(args.try_into()?),
         },
         Command::Perplexity(args) => perplexity::run(args.try_into()?),
+        Command::Synth(args) => synth::run(args),
         Command::Parity(args) => match args.command {
             ParityCommand::Oracle(args) => parity::oracle::run(&args.dir, &args.device.try_into()?),
         },

@@ -49,7 +49,7 @@ pub fn run(settings: Run) -> Result<(), Failure> {
 }
 
 /// A flag that Ctrl-C sets; a second Ctrl-C ends the process at once.
-fn stop_on_ctrl_c() -> Result<Arc<AtomicBool>, Failure> {
+pub fn stop_on_ctrl_c() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = stop.clone();
     ctrlc::set_handler(move || {

@@ -8,6 +8,7 @@ mod logits;
 mod parity;
 mod perplexity;
 mod run;
+mod synth;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

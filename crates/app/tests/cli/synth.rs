@@ -1,0 +1,58 @@
+//! `argon synth`.
+
+use std::fs;
+
+use argon_gguf::{Format, Gguf};
+
+use crate::{assert_fails, output, stderr, stdout, text};
+
+#[test]
+fn what_is_written_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tiny.gguf");
+    let made = output(&["synth", "--preset", "tiny", "--layers", "5", "--experts", "6", "-o", text(&file)]);
+    assert_eq!(stdout(&made), "");
+    let gguf = Gguf::open(&file).unwrap();
+    assert_eq!(gguf.metadata().require_u32("qwen4exp.block_count"), Ok(5));
+    let expert = gguf.tensor("blk.3.ffn_gate_exps.weight").unwrap();
+    assert_eq!((&expert.shape[..], expert.format), (&[256, 64, 6][..], Format::IQ2_XS));
+    let ran = output(&["run", "-m", text(&file), "-p", "fn main() {", "-n", "4", "--ignore-eos"]);
+    assert!(!stdout(&ran).is_empty());
+    assert!(!stderr(&ran).contains("warning"), "{}", stderr(&ran));
+}
+
+#[test]
+fn a_file_that_is_there_stays_unless_forced() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("precious");
+    fs::write(&file, "precious").unwrap();
+    let args = ["synth", "--preset", "tiny", "-o", text(&file)];
+    assert_fails(&output(&args), 2, &["precious exists", "--force"]);
+    assert_eq!(fs::read(&file).unwrap(), b"precious");
+    stdout(&output(&[&args[..], &["--force"]].concat()));
+    assert!(Gguf::open(&file).is_ok());
+}
+
+#[test]
+fn what_cannot_be_written_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("x.gguf");
+    let args = ["synth", "--preset", "tiny", "-o", text(&file)];
+    assert_fails(&output(&[&args[..], &["--types", "down=q4_k"]].concat()), 2, &["blk.0.ffn_down_exps.weight", "64"]);
+    assert_fails(&output(&[&args[..], &["--types", "down"]].concat()), 2, &["--types down"]);
+    assert_eq!(output(&[&args[..], &["--vocab", "10"]].concat()).status.code(), Some(2));
+    assert_eq!(output(&[&args[..], &["--preset", "no-such"]].concat()).status.code(), Some(2));
+    assert!(!file.exists());
+    let nowhere = dir.path().join("no/x.gguf");
+    assert_fails(&output(&["synth", "--preset", "tiny", "-o", text(&nowhere)]), 2, &[text(&nowhere)]);
+    // A directory is no file, and stays.
+    assert_fails(&output(&["synth", "--preset", "tiny", "--force", "-o", text(dir.path())]), 2, &[]);
+    assert!(dir.path().is_dir());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_device_is_not_written_to_and_stays() {
+    assert_fails(&output(&["synth", "--preset", "tiny", "--force", "-o", "/dev/null"]), 2, &["not a regular file"]);
+    assert!(fs::metadata("/dev/null").is_ok());
+}
