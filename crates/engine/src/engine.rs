@@ -9,6 +9,7 @@ use argon_kernels::{Device, Precision};
 use crate::EngineError;
 use crate::config::{Config, MixerKind};
 use crate::fingerprint::fingerprint;
+use crate::finite::FirstUse;
 use crate::model::Model;
 use crate::session::{Session, SessionOptions};
 use crate::tokenizer::{Tokenizer, TokenizerData};
@@ -26,6 +27,8 @@ pub(crate) struct Loaded {
     tokenizer: Result<Tokenizer, EngineError>,
     info: ModelInfo,
     gguf: Gguf,
+    /// Dense weights.
+    pub first_use: FirstUse,
     /// Of the model; computed when a session is first saved or restored.
     fingerprint: OnceLock<u128>,
 }
@@ -78,7 +81,10 @@ pub struct ModelInfo {
 }
 
 impl Engine {
-    /// Loads the model in `gguf` onto `device`: every key and every tensor is checked here, none later.
+    /// Loads the model in `gguf` onto `device`: every key and every tensor's shape is checked here, none later.
+    ///
+    /// That weights are numbers is checked here where the device copies them, else before their first use: a large file is
+    /// not read for the sake of a short prompt.
     ///
     /// A tokenizer that cannot be built is no obstacle to running token ids; [`Engine::tokenizer`] reports it.
     pub fn load(gguf: Gguf, device: Arc<dyn Device>, options: EngineOptions) -> Result<Self, EngineError> {
@@ -86,14 +92,14 @@ impl Engine {
         let config = Config::read(&gguf)?;
         let mut binder = Binder::new(&gguf, device.as_ref());
         let model = Model::bind(&mut binder, config)?;
-        let leftovers = binder.finish(&model.config)?;
+        let (leftovers, unread) = binder.finish(&model.config)?;
         let tokenizer = tokenizer(&gguf);
         if let Ok(tokenizer) = &tokenizer {
             check_vocabulary(tokenizer, model.vocabulary())?;
         }
         let info = ModelInfo::new(&gguf, &model, precision, &leftovers)?;
-        let fingerprint = OnceLock::new();
-        Ok(Self(Arc::new(Loaded { model, device, precision, tokenizer, info, gguf, fingerprint })))
+        let (first_use, fingerprint) = (FirstUse::of(unread), OnceLock::new());
+        Ok(Self(Arc::new(Loaded { model, device, precision, tokenizer, info, gguf, first_use, fingerprint })))
     }
 
     /// What there is to know about the model.

@@ -73,6 +73,28 @@ pub enum EngineError {
         /// Its format.
         format: Format,
     },
+    /// A weight is no number. It would make the answer none, or another one.
+    #[error("tensor {tensor:?} has a scale in row {row} that is not a finite number")]
+    BadWeight {
+        /// The tensor's name.
+        tensor: String,
+        /// The row, counted over all its dimensions but the first.
+        row: usize,
+    },
+    /// A weight of a routed expert is no number.
+    #[error(
+        "layer {layer}, expert {expert}: tensor {tensor:?} has a scale in row {row} of it that is not a finite number"
+    )]
+    BadExpert {
+        /// The layer.
+        layer: usize,
+        /// The expert.
+        expert: usize,
+        /// The tensor that holds this part of the layer's experts.
+        tensor: String,
+        /// The row of the expert's matrix.
+        row: usize,
+    },
     /// An option is outside its range.
     #[error("option {option}: {what}")]
     Option {

@@ -1,9 +1,13 @@
 //! Where the routed experts' weights are: a model asks for a layer's, and never learns how they came.
 
-use argon_kernels::Weight;
+use std::sync::Arc;
+
+use argon_kernels::{Tensor, Weight};
 
 use crate::EngineError;
 use crate::config::Config;
+use crate::finite::ExpertRows;
+use crate::model::pass::Pass;
 use crate::weights::Binder;
 
 /// The routed experts of all layers, all of them in the device's memory.
@@ -20,6 +24,8 @@ pub(crate) struct Experts {
     pub up: Weight,
     /// E matrices of D x F.
     pub down: Weight,
+    /// What to look at before an expert is used, where nobody has.
+    unread: Option<Arc<ExpertRows>>,
 }
 
 impl ExpertStore {
@@ -36,20 +42,33 @@ impl ExpertStore {
 }
 
 impl Experts {
+    /// Looks at the experts that `ids`, i32 `[T, 1, K]`, name, if nobody has.
+    pub fn check(&self, pass: &Pass, ids: &Tensor) -> Result<(), EngineError> {
+        let Some(unread) = self.unread.as_ref().filter(|unread| !unread.done()) else { return Ok(()) };
+        let mut chosen = vec![0i32; ids.len()];
+        pass.device.read(ids, bytemuck::cast_slice_mut(&mut chosen))?;
+        unread.check(chosen.into_iter().filter_map(|id| usize::try_from(id).ok()))
+    }
+
     /// Gate and up come as one tensor, gate rows first, or as two.
     fn bind(binder: &mut Binder, config: &Config, layer: usize) -> Result<Self, EngineError> {
         let (experts, width, hidden) = (config.moe.experts, config.moe.width, config.hidden);
-        let fused = format!("blk.{layer}.ffn_gate_up_exps.weight");
-        let (gate, up) = if binder.has(&fused) {
-            let both = binder.experts(&fused, experts, 2 * width, hidden)?;
-            (both.rows(0..width), both.rows(width..2 * width))
+        let name = |part: &str| format!("blk.{layer}.ffn_{part}_exps.weight");
+        let (gate, up, mut rows) = if binder.has(&name("gate_up")) {
+            let (both, rows) = binder.experts(&name("gate_up"), experts, 2 * width, hidden)?;
+            (both.rows(0..width), both.rows(width..2 * width), vec![rows])
         } else {
-            (
-                binder.experts(&format!("blk.{layer}.ffn_gate_exps.weight"), experts, width, hidden)?,
-                binder.experts(&format!("blk.{layer}.ffn_up_exps.weight"), experts, width, hidden)?,
-            )
+            let (gate, gate_rows) = binder.experts(&name("gate"), experts, width, hidden)?;
+            let (up, up_rows) = binder.experts(&name("up"), experts, width, hidden)?;
+            (gate, up, vec![gate_rows, up_rows])
         };
-        let down = binder.experts(&format!("blk.{layer}.ffn_down_exps.weight"), experts, hidden, width)?;
-        Ok(Self { gate, up, down })
+        let (down, down_rows) = binder.experts(&name("down"), experts, hidden, width)?;
+        rows.push(down_rows);
+        let unread = ExpertRows::new(layer, experts, rows);
+        if !binder.reads_in_place() {
+            unread.check_all()?;
+            return Ok(Self { gate, up, down, unread: None });
+        }
+        Ok(Self { gate, up, down, unread: Some(Arc::new(unread)) })
     }
 }

@@ -15,6 +15,7 @@ mod engine;
 mod error;
 mod experts;
 mod fingerprint;
+mod finite;
 mod model;
 pub mod probe;
 pub mod sampler;

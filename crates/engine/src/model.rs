@@ -24,7 +24,7 @@ use crate::config::{Config, MixerKind};
 use crate::experts::ExpertStore;
 use crate::probe::Intermediate;
 use crate::state::{CacheTypes, StateTensor};
-use crate::weights::Binder;
+use crate::weights::{Binder, Table};
 use attention::{Attention, AttentionCache, AttentionScratch, Rotation};
 use delta_net::{DeltaNet, DeltaNetScratch, DeltaNetState};
 use moe::{Moe, MoeScratch};
@@ -36,7 +36,7 @@ use residual::{Reader, Residual};
 pub(crate) struct Model {
     pub config: Config,
     /// Vocabulary x D.
-    embedding: Weight,
+    embedding: Table,
     layers: Vec<Layer>,
     /// How the output reads the residual.
     head: Reader,
@@ -97,10 +97,10 @@ impl Model {
         const EMBEDDING: &str = "token_embd.weight";
         const OUTPUT: &str = "output.weight";
         let vocabulary = binder.rows_of(EMBEDDING)?;
-        let embedding = binder.weight(EMBEDDING, vocabulary, config.hidden)?;
+        let embedding = binder.table(EMBEDDING, vocabulary, config.hidden)?;
         let output = match binder.has(OUTPUT) {
             true => binder.weight(OUTPUT, vocabulary, config.hidden)?,
-            false => embedding.clone(),
+            false => binder.whole(&embedding),
         };
         let rotation = Rotation::bind(binder, &config)?;
         let layers =
@@ -117,7 +117,12 @@ impl Model {
 
     /// Number of tokens that exist.
     pub fn vocabulary(&self) -> usize {
-        self.embedding.rows
+        self.embedding.weight.rows
+    }
+
+    /// Refuses tokens whose embedding is not made of numbers.
+    pub fn check_tokens(&self, tokens: &[u32]) -> Result<()> {
+        self.embedding.check(tokens.iter().map(|&token| token as usize))
     }
 
     /// Takes the pass's chunk through all layers: `state` then includes it, and the residual in `scratch` is what
@@ -133,7 +138,7 @@ impl Model {
         let ids = scratch.ids.first(pass.len());
         let tokens: Vec<i32> = pass.chunk.tokens.iter().map(|&token| token as i32).collect();
         pass.write_ids(&ids, &tokens)?;
-        residual.start(pass, &self.embedding, &ids)?;
+        residual.start(pass, &self.embedding.weight, &ids)?;
         for (i, (layer, state)) in self.layers.iter().zip(&state.layers).enumerate() {
             if let (Some(ngrams), Some(state), Some(scratch)) = (&layer.ngrams, &state.ngrams, &scratch.ngrams) {
                 ngrams.forward(pass, state, scratch, &residual.x)?;

@@ -285,7 +285,10 @@ impl Session {
         let vocabulary = self.engine.model.vocabulary();
         match tokens.iter().position(|&id| id as usize >= vocabulary) {
             Some(index) => Err(EngineError::TokenId { index, id: tokens[index], vocabulary }),
-            None => Ok(()),
+            None => {
+                self.engine.first_use.check()?;
+                self.engine.model.check_tokens(tokens)
+            }
         }
     }
 

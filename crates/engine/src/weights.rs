@@ -8,6 +8,7 @@ use argon_kernels::{DType, Device, Tensor, Weight};
 
 use crate::EngineError;
 use crate::config::Config;
+use crate::finite::Stored;
 
 type Result<T> = std::result::Result<T, EngineError>;
 
@@ -16,6 +17,21 @@ pub(crate) struct Binder<'a> {
     gguf: &'a Gguf,
     device: &'a dyn Device,
     bound: HashSet<String>,
+    /// Dense weights that nobody has looked at.
+    unread: Vec<Stored>,
+}
+
+/// A weight of which tokens use single rows.
+pub(crate) struct Table {
+    pub weight: Weight,
+    rows: Stored,
+}
+
+impl Table {
+    /// Refuses rows that are no numbers.
+    pub fn check(&self, rows: impl IntoIterator<Item = usize>) -> Result<()> {
+        self.rows.check_rows(rows)
+    }
 }
 
 /// What a file holds beyond the model.
@@ -31,7 +47,7 @@ pub(crate) struct Leftovers {
 
 impl<'a> Binder<'a> {
     pub fn new(gguf: &'a Gguf, device: &'a dyn Device) -> Self {
-        Self { gguf, device, bound: HashSet::new() }
+        Self { gguf, device, bound: HashSet::new(), unread: Vec::new() }
     }
 
     /// Whether the file has the tensor.
@@ -44,16 +60,45 @@ impl<'a> Binder<'a> {
         Ok(self.info(name)?.rows())
     }
 
-    /// A weight of `rows` x `cols`, output by input.
-    pub fn weight(&mut self, name: &str, rows: usize, cols: usize) -> Result<Weight> {
-        self.experts(name, 1, rows, cols)
+    /// Whether weights are only read when they are used, so that they need not be looked at before.
+    pub fn reads_in_place(&self) -> bool {
+        self.device.reads_in_place()
     }
 
-    /// The weights of `experts` experts, each of `rows` x `cols`.
-    pub fn experts(&mut self, name: &str, experts: usize, rows: usize, cols: usize) -> Result<Weight> {
+    /// A weight of `rows` x `cols`, output by input.
+    pub fn weight(&mut self, name: &str, rows: usize, cols: usize) -> Result<Weight> {
+        let (weight, stored) = self.experts(name, 1, rows, cols)?;
+        match self.reads_in_place() {
+            true => self.unread.push(stored),
+            false => stored.check()?,
+        }
+        Ok(weight)
+    }
+
+    /// A weight of `rows` x `cols` whose rows are gathered.
+    pub fn table(&mut self, name: &str, rows: usize, cols: usize) -> Result<Table> {
+        let (weight, rows) = self.experts(name, 1, rows, cols)?;
+        if !self.reads_in_place() {
+            rows.check()?;
+        }
+        Ok(Table { weight, rows })
+    }
+
+    /// All rows of a table as a weight.
+    pub fn whole(&mut self, table: &Table) -> Weight {
+        if self.reads_in_place() {
+            self.unread.push(table.rows.clone());
+        }
+        table.weight.clone()
+    }
+
+    /// The weights of `experts` experts, each of `rows` x `cols`, and what to look at them by.
+    pub fn experts(&mut self, name: &str, experts: usize, rows: usize, cols: usize) -> Result<(Weight, Stored)> {
         let info = self.bind(name, &[cols, rows, experts])?;
-        let buffer = self.device.constant(self.gguf.data(info))?;
-        Weight::dense(buffer, info.format, experts, rows, cols).ok_or_else(|| mismatch(info, &[cols, rows, experts]))
+        let data = self.gguf.data(info);
+        let buffer = self.device.constant(data.clone())?;
+        let weight = Weight::dense(buffer, info.format, experts, rows, cols);
+        Ok((weight.ok_or_else(|| mismatch(info, &[cols, rows, experts]))?, Stored::new(info, data)))
     }
 
     /// The rows of a weight of `cols` columns in another order: output row i is row `order[i]` of the file.
@@ -61,6 +106,7 @@ impl<'a> Binder<'a> {
     pub fn reordered(&mut self, name: &str, order: &[usize], cols: usize) -> Result<Weight> {
         let info = self.bind(name, &[cols, order.len()])?;
         let (data, row) = (self.gguf.data(info), info.row_bytes());
+        Stored::new(info, data.clone()).check()?;
         let bytes: Vec<u8> = order.iter().flat_map(|&from| &data[from * row..(from + 1) * row]).copied().collect();
         let buffer = self.device.constant(Bytes::from(bytes))?;
         Weight::dense(buffer, info.format, 1, order.len(), cols).ok_or_else(|| mismatch(info, &[cols, order.len()]))
@@ -84,7 +130,7 @@ impl<'a> Binder<'a> {
     /// A small tensor decoded on the host.
     pub fn host_vector(&mut self, name: &str, len: usize) -> Result<Vec<f32>> {
         let info = self.bind(name, &[len])?;
-        Ok(decoded(info, &self.gguf.data(info)))
+        decoded(info, self.gguf.data(info))
     }
 
     /// f32 values made by the host, `[1, 1, len]`.
@@ -92,9 +138,9 @@ impl<'a> Binder<'a> {
         upload(self.device, values, [1, 1, values.len()])
     }
 
-    /// What is left over. A tensor that is neither bound nor known to be another part of the file is an error: without it
+    /// What is left over, and the dense weights to be looked at before they are used. A tensor that is neither bound nor known to be another part of the file is an error: without it
     /// the answer would be another one.
-    pub fn finish(self, config: &Config) -> Result<Leftovers> {
+    pub fn finish(self, config: &Config) -> Result<(Leftovers, Vec<Stored>)> {
         let mut left = Leftovers::default();
         for info in self.gguf.tensors().iter().filter(|info| !self.bound.contains(&info.name)) {
             match part_of(&info.name, config) {
@@ -109,7 +155,7 @@ impl<'a> Binder<'a> {
                 }
             }
         }
-        Ok(left)
+        Ok((left, self.unread))
     }
 
     fn info(&self, name: &str) -> Result<&'a TensorInfo> {
@@ -134,15 +180,16 @@ impl<'a> Binder<'a> {
         let info = self.info(name)?;
         let shape = accepted.iter().find(|shape| trimmed(shape) == trimmed(&info.shape)).unwrap_or(&accepted[0]);
         self.bind(name, shape)?;
-        upload(self.device, &decoded(info, &self.gguf.data(info)), view)
+        upload(self.device, &decoded(info, self.gguf.data(info))?, view)
     }
 }
 
-/// All values of a tensor.
-fn decoded(info: &TensorInfo, data: &[u8]) -> Vec<f32> {
+/// All values of a tensor, all of them numbers.
+fn decoded(info: &TensorInfo, data: Bytes) -> Result<Vec<f32>> {
     let mut values = vec![0.0; info.cols() * info.rows()];
-    decode_row(info.format, data, &mut values);
-    values
+    decode_row(info.format, &data, &mut values);
+    Stored::new(info, data).check()?;
+    Ok(values)
 }
 
 /// Copies `values` into a tensor of their own.

@@ -145,6 +145,10 @@ impl Device for CpuDevice {
         copy.map(Buffer::new).ok_or_else(|| self.out_of_memory(bytes.len()))
     }
 
+    fn reads_in_place(&self) -> bool {
+        true
+    }
+
     fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {
         let _lock = self.exclusive();
         memory::write(self, dst, bytes)

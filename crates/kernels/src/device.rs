@@ -96,6 +96,12 @@ pub trait Device: Send + Sync {
     /// Constant bytes of a model file. A device that can read them where they are keeps the handle, others copy.
     fn constant(&self, bytes: Bytes) -> Result<Buffer, DeviceError>;
 
+    /// Whether constant bytes stay where they are, to be read when an op needs them. A device that copies them has read all
+    /// of them before the first op.
+    fn reads_in_place(&self) -> bool {
+        false
+    }
+
     /// Enqueues a copy from the host to the elements of `dst`, a dense tensor of exactly these bytes.
     fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError>;
 

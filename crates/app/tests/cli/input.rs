@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use argon_gguf::{Format, Gguf};
+
 use crate::{assert_fails, embedded, output, text};
 
 #[test]
@@ -38,6 +40,25 @@ fn values_of_the_wrong_kind_name_the_flag() {
     assert_fails(&output(&["frobnicate"]), 2, &["frobnicate"]);
     assert_fails(&output(&["run", "-p", "a", "-f", "b"]), 2, &["--prompt", "--file"]);
     assert_fails(&output(&["logits", "--tokens", "1"]), 2, &["required"]);
+}
+
+#[test]
+fn an_expert_that_is_no_number_is_named() {
+    let gguf = Gguf::open(embedded()).unwrap();
+    let mut bytes = fs::read(embedded()).unwrap();
+    // Whichever experts a prompt needs: all of one tensor.
+    let down = gguf.tensor("blk.2.ffn_down_exps.weight").unwrap();
+    assert_eq!(down.format, Format::IQ4_NL);
+    for block in bytes[down.offset as usize..][..down.bytes].chunks_exact_mut(down.format.block_bytes()) {
+        block[..2].copy_from_slice(&0x7e00u16.to_le_bytes());
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("bad.gguf");
+    fs::write(&path, bytes).unwrap();
+    let expected = ["layer 2, expert ", "blk.2.ffn_down_exps.weight"];
+    assert_fails(&output(&["run", "-m", text(&path), "-p", "fn main() {"]), 2, &expected);
+    // What looks at no weights does not mind.
+    assert_eq!(output(&["inspect", text(&path)]).status.code(), Some(0));
 }
 
 #[test]

@@ -94,6 +94,7 @@ impl Moe {
             ids: s.ids.clone(),
             weights: s.weights.clone(),
         })?;
+        experts.check(pass, &s.ids)?;
         pass.show(Intermediate::RouterIds, layer, &s.ids)?;
         pass.show(Intermediate::RouterWeights, layer, &s.weights)?;
         pass.run(Plan { ids: s.ids, weights: s.weights.clone(), plan: s.plan.clone() })?;

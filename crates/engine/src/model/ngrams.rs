@@ -11,12 +11,12 @@ use argon_kernels::{DType, Device, Tensor, Weight};
 use super::pass::{Chunk, Pass, Result};
 use crate::config::{Config, NgramConfig};
 use crate::state::StateTensor;
-use crate::weights::Binder;
+use crate::weights::{Binder, Table};
 
 /// The table and the weights of the layer that reads it.
 pub(crate) struct Ngrams {
     /// Rows x C.
-    table: Weight,
+    table: Table,
     /// S*D x heads*C.
     key: Weight,
     /// D x heads*C.
@@ -76,8 +76,10 @@ impl Ngrams {
     /// Adds the n-grams of the chunk's tokens to the streams `x`, f32 `[T, S, D]`.
     pub fn forward(&self, pass: &mut Pass, state: &NgramState, scratch: &NgramScratch, x: &Tensor) -> Result<()> {
         let s = scratch.first(pass.len());
-        pass.write_ids(&s.ids, &rows(&self.config, &pass.chunk))?;
-        pass.run(Embed { table: self.table.clone(), ids: s.ids, out: s.embedding.clone() })?;
+        let rows = rows(&self.config, &pass.chunk);
+        self.table.check(rows.iter().map(|&row| row as usize))?;
+        pass.write_ids(&s.ids, &rows)?;
+        pass.run(Embed { table: self.table.weight.clone(), ids: s.ids, out: s.embedding.clone() })?;
         let embedding = s.embedding.flat();
         pass.product(&embedding, &self.key, &s.key.flat())?;
         pass.product(&embedding, &self.value, &s.value)?;
@@ -102,11 +104,11 @@ impl Ngrams {
 }
 
 /// The table, which may have more rows than the hashes reach.
-fn bind_table(binder: &mut Binder, config: &Config, ngrams: &NgramConfig) -> Result<Weight> {
+fn bind_table(binder: &mut Binder, config: &Config, ngrams: &NgramConfig) -> Result<Table> {
     const TABLE: &str = "per_layer_token_embd.weight";
     let rows = binder.rows_of(TABLE)?;
     ngrams.check_rows(config.family.name, rows)?;
-    binder.weight(TABLE, rows, ngrams.dim)
+    binder.table(TABLE, rows, ngrams.dim)
 }
 
 /// The table rows of each token's n-grams, `[T, heads]`.

@@ -98,6 +98,22 @@ impl Model {
     }
 }
 
+/// A qwen3moe whose numbers overflow at the token `bad`, and at no other: its embedding has two large columns, far
+/// apart, which the first router multiplies by large numbers of both signs. Every weight is finite; the sums are not.
+pub fn overflowing(bad: u32) -> Gguf {
+    edited("qwen3moe", |model| {
+        let embedding = model.tensor("token_embd.weight");
+        let (cols, row) = (embedding.shape[0], embedding.format.row_bytes(embedding.shape[0]).unwrap());
+        let values: Vec<f32> = (0..cols).map(|col| if col == 0 || col == cols - 1 { 100.0 } else { 0.0 }).collect();
+        let bytes = &mut embedding.bytes[bad as usize * row..][..row];
+        argon_gguf::encode_row(embedding.format, &values, bytes).unwrap();
+        let router = model.tensor("blk.0.ffn_gate_inp.weight");
+        assert_eq!(router.format, Format::F32);
+        router.bytes[..4].copy_from_slice(&5e37f32.to_le_bytes());
+        router.bytes[4 * (cols - 1)..4 * cols].copy_from_slice(&(-5e37f32).to_le_bytes());
+    })
+}
+
 /// The fixture `name`, changed by `change`.
 pub fn edited(name: &str, change: impl FnOnce(&mut Model)) -> Gguf {
     let original = fixture::gguf(name);

@@ -2,6 +2,7 @@
 
 mod chunks;
 mod edit;
+mod finite;
 mod fixture;
 mod keys;
 mod npy;
