@@ -18,6 +18,9 @@ type Result<T> = std::result::Result<T, EngineError>;
 /// Bytes that a thread looks at in one go, about; no more threads than such pieces are started.
 const PIECE: usize = 1 << 20;
 
+/// What a system reads at least; if it is another size, some reads are asked for twice.
+const PAGE: usize = 4096;
+
 /// More threads than this find nothing sooner: memory is what takes the time.
 const MOST_THREADS: usize = 8;
 
@@ -48,12 +51,21 @@ impl Stored {
         check_all(std::slice::from_ref(self))
     }
 
-    /// Looks at the rows with these numbers.
-    pub fn check_rows(&self, rows: impl IntoIterator<Item = usize>) -> Result<()> {
+    /// Looks at the rows with these numbers, few among many: the file is asked for all of them before the first is looked at.
+    pub fn check_rows(&self, rows: impl Iterator<Item = usize> + Clone) -> Result<()> {
+        self.ask_for(rows.clone());
         match rows.into_iter().find(|&row| !self.is_finite(row..row + 1)) {
             Some(row) => Err(self.bad(row)),
             None => Ok(()),
         }
+    }
+
+    /// Has the system read these rows, where the file is not in memory.
+    fn ask_for(&self, rows: impl Iterator<Item = usize>) {
+        let mut starts: Vec<usize> = rows.map(|row| row * self.row_bytes).collect();
+        starts.sort_unstable();
+        starts.dedup_by_key(|start| *start / PAGE);
+        starts.into_iter().for_each(|start| self.data.will_need(start..start + self.row_bytes));
     }
 
     fn bad(&self, row: usize) -> EngineError {

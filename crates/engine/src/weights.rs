@@ -29,7 +29,7 @@ pub(crate) struct Table {
 
 impl Table {
     /// Refuses rows that are no numbers.
-    pub fn check(&self, rows: impl IntoIterator<Item = usize>) -> Result<()> {
+    pub fn check(&self, rows: impl Iterator<Item = usize> + Clone) -> Result<()> {
         self.rows.check_rows(rows)
     }
 }

@@ -41,6 +41,20 @@ impl Bytes {
         let start = self.range.start + range.start;
         Some(Bytes { source: self.source.clone(), range: start..start + range.len() })
     }
+
+    /// Says that the bytes of `range` are needed soon. Of a mapped file, the system then reads them in the background:
+    /// places far apart that are asked for one after the other, and only then looked at, cost one wait and not one each.
+    ///
+    /// Only a hint: where there is nothing to read, no such range, or no such call in the system, nothing happens.
+    pub fn will_need(&self, range: Range<usize>) {
+        #[cfg(unix)]
+        if let (Source::Mapped(map), Some(bytes)) = (&self.source, self.get(range.clone())) {
+            // An error means that the hint is not taken.
+            let _ = map.advise_range(memmap2::Advice::WillNeed, self.range.start + range.start, bytes.len());
+        }
+        #[cfg(not(unix))]
+        let _ = range;
+    }
 }
 
 impl Deref for Bytes {
