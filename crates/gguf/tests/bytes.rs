@@ -10,7 +10,7 @@ fn a_hint_changes_nothing() {
     let gguf = Gguf::open(file.path()).unwrap();
     let mapped = gguf.data(gguf.tensor("t").unwrap());
     for bytes in [mapped, Bytes::from(content.clone()), Bytes::from(b"static")] {
-        for range in [0..4, 39_999 * 4..40_000 * 4, 0..0, 5..3, 0..usize::MAX, usize::MAX..usize::MAX] {
+        for range in [0..4, 39_999 * 4..40_000 * 4, 0..0, 0..usize::MAX, usize::MAX..usize::MAX] {
             bytes.will_need(range);
         }
         assert!(bytes[..] == content[..] || bytes[..] == b"static"[..]);
