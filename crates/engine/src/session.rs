@@ -1,6 +1,7 @@
 //! A conversation: everything that one sequence of tokens leaves behind, and the chunk-wise way through a prompt.
 
 mod file;
+mod mark;
 
 use std::io::{Read, Write};
 use std::ops::ControlFlow;
@@ -16,6 +17,7 @@ use crate::model::{Scratch, State};
 use crate::probe::{Blind, Probe, read_f32};
 use crate::state::CacheTypes;
 pub use file::SessionFileError;
+use mark::Mark;
 
 /// Sizes of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +110,8 @@ pub struct Session {
     scratch: Scratch,
     /// The tokens that it holds.
     tokens: Vec<u32>,
+    /// A place to come back to, a beginning of `tokens`.
+    mark: Option<Mark>,
     /// An error interrupted a chunk.
     unfinished: bool,
 }
@@ -128,7 +132,7 @@ impl Session {
         let (device, config) = (engine.device.as_ref(), &engine.model.config);
         let state = State::new(device, config, options.cache, options.context)?;
         let scratch = Scratch::new(device, &engine.model, options.chunk, options.context)?;
-        Ok(Self { engine, options, state, scratch, tokens: Vec::new(), unfinished: false })
+        Ok(Self { engine, options, state, scratch, tokens: Vec::new(), mark: None, unfinished: false })
     }
 
     /// Number of tokens that the session holds.
@@ -188,6 +192,7 @@ impl Session {
     /// Forgets everything: afterwards the session is like a new one, to the bit.
     pub fn reset(&mut self) -> Result<(), EngineError> {
         self.unfinished = true;
+        self.mark = None;
         for (_, state) in self.state.tensors().filter(|(_, state)| state.starts_at_zero()) {
             self.engine.device.enqueue(&Fill { dst: state.tensor.clone(), value: 0.0 }.into())?;
         }
@@ -201,16 +206,42 @@ impl Session {
     ///
     /// A conversation grows at its end, so usually everything is kept. Where `prompt` differs from what is held (a template
     /// may rewrite what was said before), keys and values are kept up to the difference; but recurrent states do not go
-    /// back, so that a model that has them starts over: `kept` is less than [`len`](Self::len) was. After an error that left
-    /// the session unfinished nothing is kept.
+    /// back, so that a model that has them returns to the last [mark](Self::mark) before the difference, and without one
+    /// starts over: `kept` is less than [`len`](Self::len) was. After an error that left the session unfinished nothing is
+    /// kept.
     pub fn keep(&mut self, prompt: &[u32]) -> Result<usize, EngineError> {
         let common = self.tokens.iter().zip(prompt).take_while(|(held, wanted)| held == wanted).count();
         let kept = common.min(prompt.len().saturating_sub(1));
-        if self.unfinished || (kept < self.len() && self.state.tensors().any(|(_, state)| !state.goes_back())) {
+        if self.unfinished {
             self.reset()?;
+        } else if kept < self.len() && self.state.tensors().any(|(_, state)| !state.goes_back()) {
+            match self.mark.take().filter(|mark| mark.len <= kept) {
+                Some(mark) => self.return_to(mark)?,
+                None => self.reset()?,
+            }
         }
         self.tokens.truncate(kept);
+        self.mark = self.mark.take().filter(|mark| mark.len <= kept);
         Ok(self.len())
+    }
+
+    /// Remembers this place in the conversation, instead of any other, for [`keep`](Self::keep) to come back to: copies the
+    /// recurrent states to the host.
+    pub fn mark(&mut self) -> Result<(), EngineError> {
+        if self.unfinished {
+            return Err(EngineError::Unfinished);
+        }
+        self.mark = Some(Mark::new(self.engine.device.as_ref(), &self.state, self.len())?);
+        Ok(())
+    }
+
+    fn return_to(&mut self, mark: Mark) -> Result<(), EngineError> {
+        self.unfinished = true;
+        mark.restore(self.engine.device.as_ref(), &self.state)?;
+        self.tokens.truncate(mark.len);
+        self.mark = Some(mark);
+        self.unfinished = false;
+        Ok(())
     }
 
     /// Writes everything that the session holds to `out`, for [`Engine::restore`](crate::Engine::restore). Of the caches

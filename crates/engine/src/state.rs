@@ -64,6 +64,11 @@ impl<'a> StateTensor<'a> {
         matches!(self.rows, Rows::PerToken)
     }
 
+    /// Whether later tokens overwrite the rows in use of a shorter sequence.
+    pub fn is_overwritten(&self) -> bool {
+        matches!(self.rows, Rows::Whole | Rows::Tail(_))
+    }
+
     /// Whether it must be zero at the start.
     pub fn starts_at_zero(&self) -> bool {
         matches!(self.rows, Rows::Whole)

@@ -236,6 +236,53 @@ fn a_changed_past_is_kept_up_to_the_change_where_no_state_is_recurrent() {
 }
 
 #[test]
+fn a_recurrent_state_returns_to_the_mark_to_the_bit_and_again() {
+    let [_, p1, _] = prompts();
+    // Blocks of keys that are cut by the mark, and not.
+    for marked in [29, 30, 32] {
+        for (model, kept) in [("qwen3next", marked), ("qwen4exp_s", marked), ("qwen3moe", 40)] {
+            let engine = engine(model);
+            let (mut talk, mut fresh) = (session(&engine, 16), session(&engine, 16));
+            prefill(&mut talk, &p1[..marked], Logits::Last);
+            talk.mark().unwrap();
+            prefill(&mut talk, &p1[marked..], Logits::Last);
+            for other in [7, 8] {
+                let changed = [&p1[..40], &[other; 20]].concat();
+                assert_eq!(talk.keep(&changed), Ok(kept), "{model}");
+                let found = prefill(&mut talk, &changed[kept..], Logits::All);
+                fresh.reset().unwrap();
+                prefill(&mut fresh, &p1[..marked], Logits::Last);
+                if kept > marked {
+                    prefill(&mut fresh, &p1[marked..], Logits::Last);
+                    fresh.keep(&changed).unwrap();
+                }
+                let expected = prefill(&mut fresh, &changed[kept..], Logits::All);
+                assert_eq!(bits(&found.values), bits(&expected.values), "{model}");
+                assert_eq!(talk.state().unwrap(), fresh.state().unwrap(), "{model}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_mark_behind_the_change_or_from_before_a_reset_is_none() {
+    let [_, p1, _] = prompts();
+    let engine = engine("qwen3next");
+    let mut talk = session(&engine, 16);
+    prefill(&mut talk, &p1[..30], Logits::Last);
+    talk.mark().unwrap();
+    prefill(&mut talk, &p1[30..], Logits::Last);
+    assert_eq!(talk.keep(&[&p1[..29], &[1, 2]].concat()), Ok(0));
+    prefill(&mut talk, &p1, Logits::Last);
+    assert_eq!(talk.keep(&[&p1[..40], &[1, 2]].concat()), Ok(0));
+    prefill(&mut talk, &p1[..2], Logits::Last);
+    talk.mark().unwrap();
+    talk.reset().unwrap();
+    prefill(&mut talk, &p1[..4], Logits::Last);
+    assert_eq!(talk.keep(&[p1[0], p1[1], p1[2] + 1, 0]), Ok(0));
+}
+
+#[test]
 fn there_is_always_a_token_left_to_ask_for_logits() {
     for (model, kept) in [("qwen3moe", 2), ("qwen3next", 0)] {
         let engine = engine(model);
