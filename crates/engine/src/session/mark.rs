@@ -37,5 +37,5 @@ impl Mark {
 /// What later tokens overwrite of the state of `len` tokens.
 fn overwritten(state: &State, len: usize) -> impl Iterator<Item = Tensor> {
     let tensors = state.tensors().filter(|(_, state)| state.is_overwritten());
-    tensors.map(move |(_, state)| state.in_use(len)).filter(|tensor| tensor.len() > 0)
+    tensors.map(move |(_, state)| state.in_use(len)).filter(|tensor| !tensor.is_empty())
 }
