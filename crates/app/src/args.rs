@@ -52,19 +52,40 @@ pub struct RunArgs {
     pub model: Option<PathBuf>,
     #[command(flatten)]
     pub prompt: PromptArgs,
-    /// Tokens to generate; -1: until the end of the text or of the context
-    #[arg(short = 'n', long, visible_alias = "n-predict", value_name = "N", default_value_t = 128)]
-    #[arg(allow_negative_numbers = true)]
-    pub predict: i64,
+    /// Tokens to generate; -1: until the end of the text or of the context [default: 128, in a chat -1]
+    #[arg(short = 'n', long, visible_alias = "n-predict", value_name = "N", allow_negative_numbers = true)]
+    pub predict: Option<i64>,
+    #[command(flatten)]
+    pub chat: ChatArgs,
+    /// File with a session to go on from, if it is there, and to save to in the end
+    #[arg(long = "session", value_name = "FILE")]
+    pub session_file: Option<PathBuf>,
     #[command(flatten)]
     pub session: SessionArgs,
-    /// Context in tokens; 0: what the model was trained for [default: prompt and answer together]
+    /// Context in tokens; 0: what the model was trained for [default: prompt and answer together, in a chat 8192]
     #[arg(short, long, value_name = "N")]
     pub ctx_size: Option<usize>,
     #[command(flatten)]
     pub sampling: SamplingArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
+}
+
+/// A conversation instead of a prompt.
+#[derive(Debug, Args)]
+pub struct ChatArgs {
+    /// Chat through the file's template: a prompt is the first message, each line of standard input another, /exit ends
+    #[arg(long)]
+    pub chat: bool,
+    /// The chat's system message
+    #[arg(long, value_name = "TEXT", requires = "chat", allow_hyphen_values = true)]
+    pub system: Option<String>,
+    /// Have the model think before it answers, where its template has that switch
+    #[arg(long, requires = "chat", conflicts_with = "no_think")]
+    pub think: bool,
+    /// Have the model answer without thinking, where its template has that switch
+    #[arg(long, requires = "chat")]
+    pub no_think: bool,
 }
 
 /// Where a prompt comes from.
@@ -308,7 +329,7 @@ mod tests {
         assert_eq!(run.session.ubatch_size, 64);
         assert_eq!(run.session.cache_type_k.as_deref(), Some("f16"));
         assert_eq!(run.session.cache_type_v.as_deref(), Some("f32"));
-        assert_eq!((run.predict, run.ctx_size), (-1, Some(0)));
+        assert_eq!((run.predict, run.ctx_size), (Some(-1), Some(0)));
     }
 
     #[test]
@@ -327,6 +348,17 @@ mod tests {
                 _ => cli.run,
             };
             assert_eq!(run.prompt.prompt.as_deref(), Some("-ub"));
+        }
+    }
+
+    #[test]
+    fn a_chats_flags_want_a_chat() {
+        assert!(parsed("argon run --chat --system -x --no-think").is_ok());
+        assert!(parsed("argon --chat --think").is_ok());
+        for line in
+            ["argon run --system x", "argon run --think", "argon run --no-think", "argon --chat --think --no-think"]
+        {
+            assert!(parsed(line).is_err(), "{line}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! What `argon run` says on standard error while and after it works.
 
 use std::fmt;
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -68,6 +69,13 @@ pub struct Phase {
     pub tokens: usize,
     /// How long.
     pub time: Duration,
+}
+
+impl AddAssign for Phase {
+    fn add_assign(&mut self, more: Phase) {
+        self.tokens += more.tokens;
+        self.time += more.time;
+    }
 }
 
 impl fmt::Display for Phase {

@@ -1,5 +1,7 @@
 //! Where the text of a prompt comes from.
 
+mod lines;
+
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
@@ -11,6 +13,7 @@ use anyhow::anyhow;
 
 use crate::args::PromptArgs;
 use crate::failure::{Failure, OrFail};
+pub use lines::Lines;
 
 /// A longer prompt is refused instead of filling the memory: `argon -f /dev/zero` ends.
 const MAX_BYTES: u64 = 64 << 20;

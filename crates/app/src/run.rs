@@ -1,23 +1,29 @@
-//! `argon run`: prefill a prompt, continue it, say how fast.
+//! `argon run`: prefill a prompt, continue it, say how fast; or chat.
 //!
 //! Standard output gets the continuation and nothing else; everything about the run goes to standard error.
 
-use std::io::{self, Write};
-use std::ops::ControlFlow;
+mod chat;
+mod saved;
+mod writer;
+
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use argon_engine::Engine;
 use argon_engine::sampler::Sampler;
 use argon_engine::tokenizer::{Special, Tokenizer};
-use argon_engine::{Engine, EngineError, Logits, LogitsOut, Session};
 
-use crate::failure::{Failure, OrFail, stdout_failure};
+use crate::failure::{Failure, OrFail};
 use crate::model;
-use crate::progress::{Phase, PrefillBar, Timings};
-use crate::prompt::Prompt;
-use crate::settings::{Context, Run};
+use crate::progress::Timings;
+use crate::prompt::{Prompt, Source};
+use crate::settings::{CHAT_CONTEXT, Context, Run};
+use chat::Chat;
+use saved::{Contents, Saved, save};
+use writer::{End, Writer, write};
 
 /// Runs the command.
 ///
@@ -29,23 +35,102 @@ pub fn run(settings: Run) -> Result<(), Failure> {
     let start = Instant::now();
     let gguf = model::open(path)?;
     let opened = start.elapsed();
-    let prompt = settings.prompt.read(model::example(path, &gguf)?)?;
+    let saved = settings.session_file.as_deref().map(Saved::open).transpose()?.flatten();
+    let held = saved.as_ref().map_or(0, Saved::tokens);
+    let prompt = prompt(&settings, saved.as_ref(), model::example(path, &gguf)?)?;
     let start = Instant::now();
     let engine = model::load(&gguf, path, &settings.device)?;
     let timings = Timings { load: opened + start.elapsed(), ..Timings::default() };
     introduce(&engine, path);
 
-    let tokenizer = engine.tokenizer().map_err(|error| model::failure(error, &model::name(path)))?;
-    let tokens = encode(tokenizer, &prompt)?;
-    let context = context(&settings, tokens.len(), engine.info().context)?;
-    let sampler = Sampler::new(settings.sampling.options(gguf.metadata(), context)?).or_input(model::name(path))?;
+    let name = model::name(path);
+    let tokenizer = engine.tokenizer().map_err(|error| model::failure(error, &name))?;
+    let mut job = match &settings.chat {
+        Some(chat) => {
+            let messages = saved.as_ref().map_or(Ok(Vec::new()), Saved::messages)?;
+            Job::Chat(
+                Box::new(Chat::new(chat, messages, gguf.metadata(), tokenizer, &name)?),
+                prompt.map(|prompt| prompt.text),
+            )
+        }
+        None => Job::Prompt(encode(tokenizer, prompt.as_ref(), held > 0)?),
+    };
+    let context = context(&settings, &job, held, engine.info().context)?;
+    let sampler = Sampler::new(settings.sampling.options(gguf.metadata(), context)?).or_input(&name)?;
     let options = settings.session.with_context(context);
-    let session = engine.session(options).map_err(|error| model::failure(error, "a session"))?;
-
-    let mut writer = Writer { session, sampler, tokenizer, history: tokens, stop, timings };
-    let end = writer.prefill().and_then(|logits| writer.generate(logits, &settings));
+    let (session, pending) = match saved {
+        Some(saved) => saved.restore(&engine, options)?,
+        None => (engine.session(options).map_err(|error| model::failure(error, "a session"))?, Vec::new()),
+    };
+    let history = [session.tokens(), &pending].concat();
+    let (predict, ignore_eos) = (settings.predict, settings.ignore_eos);
+    let mut writer = Writer { session, sampler, tokenizer, history, predict, ignore_eos, stop, timings };
+    let end = job.run(&mut writer);
     eprintln!("{}", writer.timings);
-    end
+    match (&settings.session_file, &end) {
+        // The work may have failed in the middle of a chunk.
+        (Some(_), Err(Failure::Work(_))) | (None, _) => end,
+        (Some(_), _) if writer.session.is_empty() => end,
+        (Some(file), _) => save(file, &job.contents(&writer)).and(end),
+    }
+}
+
+/// What is to be done.
+enum Job {
+    /// Continue these ids behind those that the session holds.
+    Prompt(Vec<u32>),
+    /// Chat; the first message may be known.
+    Chat(Box<Chat>, Option<String>),
+}
+
+impl Job {
+    fn run(&mut self, writer: &mut Writer) -> Result<(), Failure> {
+        match self {
+            Job::Prompt(ids) => continue_prompt(writer, ids),
+            Job::Chat(chat, first) => chat.run(writer, first.take()),
+        }
+    }
+
+    /// What to save when it is done.
+    fn contents<'a>(&'a self, writer: &'a Writer) -> Contents<'a> {
+        let session = &writer.session;
+        match self {
+            Job::Prompt(_) => Contents { session, pending: &writer.history[session.len()..], messages: None },
+            Job::Chat(chat, _) => Contents { session, pending: &[], messages: Some(&chat.messages) },
+        }
+    }
+}
+
+/// The text to begin with: none where a chat reads it line by line, or where a saved session goes on as it is.
+fn prompt(settings: &Run, saved: Option<&Saved>, example: Option<&str>) -> Result<Option<Prompt>, Failure> {
+    if settings.chat.is_some() {
+        return match settings.prompt {
+            Source::Unsaid => Ok(None),
+            _ => settings.prompt.read(None).map(Some),
+        };
+    }
+    saved.map_or(Ok(()), Saved::expect_no_chat)?;
+    match saved {
+        Some(saved) if saved.tokens() > 0 => Ok(Some(settings.prompt.read(Some(""))?).filter(|prompt| !prompt.example)),
+        _ => settings.prompt.read(example).map(Some),
+    }
+}
+
+/// Writes the continuation of `ids`, and a newline where it ends.
+fn continue_prompt(writer: &mut Writer, ids: &[u32]) -> Result<(), Failure> {
+    let prompt = [&writer.history, ids].concat();
+    let logits = writer.read(prompt, None)?;
+    let mut out = io::stdout().lock();
+    let (_, end) = writer.generate(&mut out, logits)?;
+    write(&mut out, "\n")?;
+    match end {
+        End::Said => Ok(()),
+        End::ContextFull => {
+            eprintln!("the context of {} tokens is full", writer.session.context());
+            Ok(())
+        }
+        End::Interrupted => Err(Failure::Interrupted),
+    }
 }
 
 /// A flag that Ctrl-C sets; a second Ctrl-C ends the process at once.
@@ -80,9 +165,14 @@ fn introduce(engine: &Engine, path: Option<&Path>) {
     }
 }
 
-/// The ids of the prompt; at least one. An example is shown, so that its continuation reads on.
-fn encode(tokenizer: &Tokenizer, prompt: &Prompt) -> Result<Vec<u32>, Failure> {
-    let ids = tokenizer.encode_prompt(&prompt.text, Special::Parse).or_input("the prompt")?;
+/// The ids of the prompt. An example is shown, so that its continuation reads on. Behind a saved session there may be none,
+/// and no BOS comes before them.
+fn encode(tokenizer: &Tokenizer, prompt: Option<&Prompt>, saved: bool) -> Result<Vec<u32>, Failure> {
+    let Some(prompt) = prompt else { return Ok(Vec::new()) };
+    let ids = match saved {
+        true => tokenizer.encode(&prompt.text, Special::Parse).or_input("the prompt")?,
+        false => tokenizer.encode_prompt(&prompt.text, Special::Parse).or_input("the prompt")?,
+    };
     if ids.is_empty() {
         return Err(Failure::input("the prompt is empty"));
     }
@@ -99,123 +189,26 @@ fn ending(text: &str) -> &str {
 }
 
 /// Tokens that the session needs room for: checked here against the prompt, so that nothing is computed in vain.
-fn context(settings: &Run, prompt: usize, trained: usize) -> Result<usize, Failure> {
-    let context = match settings.context {
-        Context::Tokens(tokens) => tokens,
-        Context::Trained => trained,
-        Context::Needed => match settings.predict {
+fn context(settings: &Run, job: &Job, held: usize, trained: usize) -> Result<usize, Failure> {
+    let prompt = match job {
+        Job::Prompt(ids) => held.saturating_add(ids.len()),
+        Job::Chat(..) => held,
+    };
+    let context = match (settings.context, job) {
+        (Context::Tokens(tokens), _) => tokens,
+        (Context::Trained, _) => trained,
+        (Context::Needed, Job::Chat(..)) => CHAT_CONTEXT.min(trained),
+        (Context::Needed, Job::Prompt(_)) => match settings.predict {
             Some(predict) => prompt.saturating_add(predict).min(trained),
             None => trained,
         },
     };
     if prompt > context {
-        return Err(Failure::input(format_args!(
-            "the prompt has {prompt} tokens, the context room for {context} (-c)"
-        )));
+        let what = if held == 0 { "the prompt has" } else { "the saved session and the prompt have" };
+        return Err(Failure::input(format_args!("{what} {prompt} tokens, the context room for {context} (-c)")));
     }
     if context > trained {
         eprintln!("warning: the context of {context} tokens is beyond the {trained} that the model was trained for");
     }
     Ok(context)
-}
-
-/// How a continuation came to its end.
-enum End {
-    /// By an end-of-text token, or by as many tokens as were asked for.
-    Said,
-    /// There is no room for more.
-    ContextFull,
-    /// By Ctrl-C.
-    Interrupted,
-}
-
-/// A prompt on its way through the model, and what follows it.
-struct Writer<'a> {
-    session: Session,
-    sampler: Sampler,
-    tokenizer: &'a Tokenizer,
-    /// The ids so far, prompt and continuation.
-    history: Vec<u32>,
-    stop: Arc<AtomicBool>,
-    timings: Timings,
-}
-
-impl Writer<'_> {
-    /// Takes the prompt through the model; the logits are those of its last token.
-    fn prefill(&mut self) -> Result<LogitsOut, Failure> {
-        let bar = PrefillBar::new(self.history.len());
-        let (stop, start) = (&self.stop, Instant::now());
-        let logits = self.session.prefill(&self.history, Logits::Last, &mut |progress| {
-            bar.set(progress.work());
-            if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        bar.leave();
-        self.timings.prefill = Phase { tokens: self.session.len(), time: start.elapsed() };
-        expect_logits(logits)
-    }
-
-    /// Writes the continuation, and a newline where it ends.
-    fn generate(&mut self, logits: LogitsOut, settings: &Run) -> Result<(), Failure> {
-        let mut out = io::stdout().lock();
-        let end = self.generate_tokens(&mut out, logits, settings)?;
-        write(&mut out, "\n")?;
-        match end {
-            End::Said => Ok(()),
-            End::ContextFull => {
-                eprintln!("the context of {} tokens is full", self.session.context());
-                Ok(())
-            }
-            End::Interrupted => Err(Failure::Interrupted),
-        }
-    }
-
-    /// Writes the continuation token by token.
-    fn generate_tokens(&mut self, out: &mut impl Write, mut logits: LogitsOut, settings: &Run) -> Result<End, Failure> {
-        let mut text = self.tokenizer.stream_decoder();
-        let mut left = settings.predict.unwrap_or(usize::MAX);
-        while left > 0 {
-            let id = self.sampler.sample(logits.last(), &self.history).or_work("sampling")?;
-            if !settings.ignore_eos && self.tokenizer.is_end_of_generation(id) {
-                break;
-            }
-            write(out, &text.push(id).or_work("decoding")?)?;
-            self.history.push(id);
-            left -= 1;
-            if self.stop.load(Ordering::Relaxed) {
-                return Ok(End::Interrupted);
-            }
-            if left > 0 && self.session.len() == self.session.context() {
-                return Ok(End::ContextFull);
-            }
-            if left > 0 {
-                logits = self.step(id)?;
-            }
-        }
-        write(out, &text.finish())?;
-        Ok(End::Said)
-    }
-
-    /// Takes one generated token through the model.
-    fn step(&mut self, id: u32) -> Result<LogitsOut, Failure> {
-        let start = Instant::now();
-        let logits = self.session.prefill(&[id], Logits::Last, &mut |_| ControlFlow::Continue(()));
-        self.timings.generate.tokens += 1;
-        self.timings.generate.time += start.elapsed();
-        expect_logits(logits)
-    }
-}
-
-/// The logits that were asked for.
-fn expect_logits(logits: Result<Option<LogitsOut>, EngineError>) -> Result<LogitsOut, Failure> {
-    match logits {
-        Ok(Some(logits)) => Ok(logits),
-        Ok(None) => Err(Failure::work("the model gave no logits")),
-        Err(EngineError::Stopped { .. }) => Err(Failure::Interrupted),
-        Err(error) => Err(model::failure(error, "prefill")),
-    }
-}
-
-/// Writes at once, so that a reader sees each token when it is there.
-fn write(out: &mut impl Write, text: &str) -> Result<(), Failure> {
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(stdout_failure)
 }

@@ -13,6 +13,9 @@ use crate::args;
 use crate::failure::{Failure, OrFail};
 use crate::prompt::Source;
 
+/// Tokens that a chat has room for unless more are asked for: its end is not known, and all memory is claimed at once.
+pub const CHAT_CONTEXT: usize = 8192;
+
 /// More threads than any machine has; beyond it a typo would only exhaust the system.
 const MAX_THREADS: usize = 4096;
 
@@ -100,6 +103,10 @@ pub struct Run {
     pub model: Option<PathBuf>,
     /// Where the prompt comes from.
     pub prompt: Source,
+    /// A conversation, of which the prompt is the first message.
+    pub chat: Option<Chat>,
+    /// The file to resume a session from and to save it to.
+    pub session_file: Option<PathBuf>,
     /// Tokens to generate at most; as many as fit where absent.
     pub predict: Option<usize>,
     /// How much context.
@@ -114,10 +121,19 @@ pub struct Run {
     pub device: Device,
 }
 
+/// A conversation.
+#[derive(Debug)]
+pub struct Chat {
+    /// The system message.
+    pub system: Option<String>,
+    /// Whether the model shall think first; left to the template where absent.
+    pub think: Option<bool>,
+}
+
 /// How many tokens a session has room for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Context {
-    /// As many as prompt and answer need together, within what the model was trained for.
+    /// As many as prompt and answer need together, in a chat [`CHAT_CONTEXT`], within what the model was trained for.
     Needed,
     /// As many as the model was trained for.
     Trained,
@@ -129,10 +145,16 @@ impl TryFrom<args::RunArgs> for Run {
     type Error = Failure;
 
     fn try_from(args: args::RunArgs) -> Result<Self, Failure> {
+        let chat = args.chat.chat.then(|| Chat {
+            system: args.chat.system,
+            think: (args.chat.think || args.chat.no_think).then_some(args.chat.think),
+        });
         Ok(Run {
             model: args.model,
             prompt: args.prompt.into(),
-            predict: count_or_minus_one("--predict", args.predict)?,
+            predict: count_or_minus_one("--predict", args.predict.unwrap_or(if chat.is_some() { -1 } else { 128 }))?,
+            chat,
+            session_file: args.session_file,
             context: match args.ctx_size {
                 None => Context::Needed,
                 Some(0) => Context::Trained,

@@ -2,17 +2,21 @@
 #![allow(missing_docs)]
 
 mod bench;
+mod chat;
 mod input;
 mod inspect;
 mod logits;
 mod parity;
 mod perplexity;
 mod run;
+mod session;
 mod synth;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+
+use argon_gguf::{Gguf, Value, Writer};
 
 /// The command, with nothing on standard input.
 fn argon(args: &[&str]) -> Command {
@@ -63,6 +67,26 @@ fn fixture(name: &str) -> PathBuf {
 /// The model that the binary carries, as a file.
 fn embedded() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/argon-tiny.gguf")
+}
+
+/// Keys of a model whose tokenizer sets BOS.
+const SETS_BOS: [(&str, Value); 2] =
+    [("tokenizer.ggml.add_bos_token", Value::Bool(true)), ("tokenizer.ggml.bos_token_id", Value::U32(510))];
+
+/// Writes the model `of` to `path` with other or additional keys.
+fn with_keys(of: &Path, keys: &[(&str, Value)], path: &Path) {
+    let gguf = Gguf::open(of).unwrap();
+    let mut writer = Writer::new();
+    for &(key, value) in keys {
+        writer = writer.metadata(key, value);
+    }
+    for key in gguf.metadata().keys().filter(|key| keys.iter().all(|(changed, _)| changed != key)) {
+        writer = writer.metadata(key, gguf.metadata().get(key).unwrap().unwrap());
+    }
+    for tensor in gguf.tensors() {
+        writer = writer.tensor(&tensor.name, &tensor.shape, tensor.format, gguf.data(tensor).to_vec());
+    }
+    writer.write_file(path).unwrap();
 }
 
 fn text(path: &Path) -> &str {

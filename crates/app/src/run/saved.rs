@@ -1,0 +1,150 @@
+//! The file of `--session`: one line of JSON, then the session as the engine saves it.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use argon_engine::chat::Message;
+use argon_engine::{Engine, Session, SessionOptions};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Failure, OrFail};
+use crate::model;
+
+/// The version of the line; the engine's part has its own.
+const VERSION: u32 = 1;
+
+/// A longer line is none that this program wrote: a session's tokens would not fit any context.
+const LONGEST: u64 = 256 << 20;
+
+/// The line.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    argon_session: u32,
+    /// Tokens that the session holds.
+    tokens: usize,
+    /// Tokens that follow them, but have not been through the model.
+    pending: Vec<u32>,
+    /// Role and content of each message; only of a chat.
+    messages: Option<Vec<(String, String)>>,
+}
+
+/// A session in a file.
+pub struct Saved {
+    path: PathBuf,
+    header: Header,
+    state: BufReader<File>,
+}
+
+/// What goes into a file.
+pub struct Contents<'a> {
+    /// The session.
+    pub session: &'a Session,
+    /// Tokens that follow those of the session, but have not been through the model.
+    pub pending: &'a [u32],
+    /// The messages of a chat.
+    pub messages: Option<&'a [Message]>,
+}
+
+impl Saved {
+    /// The session in the file `path`, `None` if there is no such file; then it can be made in the end.
+    ///
+    /// # Errors
+    /// Of the input, if the file is something else, cannot be read, or could not be made.
+    pub fn open(path: &Path) -> Result<Option<Saved>, Failure> {
+        let file = match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+                return match parent.is_none_or(Path::is_dir) {
+                    true => Ok(None),
+                    false => Err(Failure::input(format_args!("{}: there is no directory for it", path.display()))),
+                };
+            }
+            file => file.or_input(path.display())?,
+        };
+        let mut state = BufReader::new(file);
+        let header = read_header(&mut state).or_input(path.display())?;
+        Ok(Some(Saved { path: path.to_owned(), header, state }))
+    }
+
+    /// Number of tokens, by the file's word.
+    pub fn tokens(&self) -> usize {
+        self.header.tokens.saturating_add(self.header.pending.len())
+    }
+
+    /// The messages of a chat.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn messages(&self) -> Result<Vec<Message>, Failure> {
+        let Some(messages) = &self.header.messages else {
+            return Err(Failure::input(format_args!("{}: no chat; go on with it without --chat", self.path.display())));
+        };
+        Ok(messages.iter().map(|(role, content)| Message::new(role, content)).collect())
+    }
+
+    /// That it is no chat.
+    ///
+    /// # Errors
+    /// If it is one.
+    pub fn expect_no_chat(&self) -> Result<(), Failure> {
+        match self.header.messages {
+            None => Ok(()),
+            Some(_) => Err(Failure::input(format_args!("{}: a chat; go on with it with --chat", self.path.display()))),
+        }
+    }
+
+    /// The session, and the tokens that follow it.
+    ///
+    /// # Errors
+    /// Why the engine refuses it: another model, precision or type of cache, too little context, damage.
+    pub fn restore(self, engine: &Engine, options: SessionOptions) -> Result<(Session, Vec<u32>), Failure> {
+        let name = self.path.display().to_string();
+        let session = engine.restore(self.state, options).map_err(|error| model::failure(error, &name))?;
+        if session.len() != self.header.tokens {
+            let (said, held) = (self.header.tokens, session.len());
+            return Err(Failure::input(format_args!(
+                "{name}: damaged: {said} tokens in its line, {held} in the session"
+            )));
+        }
+        Ok((session, self.header.pending))
+    }
+}
+
+fn read_header(source: &mut impl BufRead) -> Result<Header> {
+    const NONE: &str = "not a session that argon run saved";
+    let mut line = Vec::new();
+    source.take(LONGEST).read_until(b'\n', &mut line)?;
+    let header: Header = serde_json::from_slice(&line).context(NONE)?;
+    if header.argon_session != VERSION {
+        bail!("a session of version {}; this program reads version {VERSION}", header.argon_session);
+    }
+    Ok(header)
+}
+
+/// Saves a session to `path`; what was there before stays until the new one is complete.
+///
+/// # Errors
+/// Of the work.
+pub fn save(path: &Path, contents: &Contents) -> Result<(), Failure> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let new = PathBuf::from(new);
+    write(&new, contents).or_work(new.display())?;
+    fs::rename(&new, path).or_work(path.display())
+}
+
+fn write(path: &Path, contents: &Contents) -> Result<()> {
+    let messages = contents.messages.map(|messages| {
+        messages.iter().map(|message| (message.role.clone(), message.content.clone())).collect::<Vec<_>>()
+    });
+    let tokens = contents.session.len();
+    let header = Header { argon_session: VERSION, tokens, pending: contents.pending.to_vec(), messages };
+    let mut out = BufWriter::new(File::create(path)?);
+    serde_json::to_writer(&mut out, &header)?;
+    out.write_all(b"\n")?;
+    contents.session.save(&mut out)?;
+    out.flush().map_err(|error: io::Error| error.into())
+}

@@ -1,0 +1,140 @@
+//! A session that reads prompts and writes their continuations.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use argon_engine::sampler::Sampler;
+use argon_engine::tokenizer::Tokenizer;
+use argon_engine::{EngineError, Logits, LogitsOut, Session};
+
+use crate::failure::{Failure, OrFail, stdout_failure};
+use crate::model;
+use crate::progress::{Phase, PrefillBar, Timings};
+
+/// How a continuation came to its end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum End {
+    /// By an end-of-text token, or by as many tokens as were asked for.
+    Said,
+    /// There is no room for more.
+    ContextFull,
+    /// By Ctrl-C.
+    Interrupted,
+}
+
+/// A prompt on its way through the model, and what follows it.
+pub struct Writer<'a> {
+    /// What the model has read.
+    pub session: Session,
+    /// Chooses the next token.
+    pub sampler: Sampler,
+    /// The model's.
+    pub tokenizer: &'a Tokenizer,
+    /// The ids so far, prompt and continuation; of the last ones the session may not know yet.
+    pub history: Vec<u32>,
+    /// Tokens to generate at most for one prompt; as many as fit where absent.
+    pub predict: Option<usize>,
+    /// Whether an end-of-text token is a token like any other.
+    pub ignore_eos: bool,
+    /// Set by Ctrl-C.
+    pub stop: Arc<AtomicBool>,
+    /// How long everything took, all prompts together.
+    pub timings: Timings,
+}
+
+impl Writer<'_> {
+    /// Makes `prompt` the history and takes through the model what it has not read of it; the logits are those of the
+    /// last token. With `mark`, remembers the place behind so many tokens of the prompt.
+    pub fn read(&mut self, prompt: Vec<u32>, mark: Option<usize>) -> Result<LogitsOut, Failure> {
+        self.history = prompt;
+        let kept = self.session.keep(&self.history).map_err(|error| model::failure(error, "prefill"))?;
+        let bar = PrefillBar::new(self.history.len() - kept);
+        let start = Instant::now();
+        let logits = self.read_from(kept, mark, &bar);
+        bar.leave();
+        self.timings.prefill += Phase { tokens: self.session.len() - kept, time: start.elapsed() };
+        logits
+    }
+
+    fn read_from(&mut self, kept: usize, mark: Option<usize>, bar: &PrefillBar) -> Result<LogitsOut, Failure> {
+        let (history, session, stop) = (&self.history, &mut self.session, &self.stop);
+        let prefill = |session: &mut Session, to: usize, logits| {
+            let from = session.len();
+            session.prefill(&history[from..to], logits, &mut |progress| {
+                bar.set(from - kept + progress.work());
+                if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })
+        };
+        if let Some(mark) = mark.filter(|mark| (kept..history.len()).contains(mark)) {
+            let marked = prefill(session, mark, Logits::None).and_then(|_| session.mark());
+            marked.map_err(prefill_failure)?;
+            if stop.load(Ordering::Relaxed) {
+                return Err(Failure::Interrupted);
+            }
+        }
+        expect_logits(prefill(session, history.len(), Logits::Last))
+    }
+
+    /// Writes the continuation to `out`, token by token, and gives it back.
+    pub fn generate(&mut self, out: &mut impl Write, mut logits: LogitsOut) -> Result<(String, End), Failure> {
+        let (mut decoder, mut text) = (self.tokenizer.stream_decoder(), String::new());
+        let mut say = |piece: &str| {
+            text.push_str(piece);
+            write(out, piece)
+        };
+        let mut left = self.predict.unwrap_or(usize::MAX);
+        let mut end = End::Said;
+        while left > 0 {
+            let id = self.sampler.sample(logits.last(), &self.history).or_work("sampling")?;
+            if !self.ignore_eos && self.tokenizer.is_end_of_generation(id) {
+                break;
+            }
+            say(&decoder.push(id).or_work("decoding")?)?;
+            self.history.push(id);
+            left -= 1;
+            if self.stop.load(Ordering::Relaxed) {
+                end = End::Interrupted;
+                break;
+            }
+            if left > 0 && self.session.len() == self.session.context() {
+                end = End::ContextFull;
+                break;
+            }
+            if left > 0 {
+                logits = self.step(id)?;
+            }
+        }
+        if end == End::Said {
+            say(&decoder.finish())?;
+        }
+        Ok((text, end))
+    }
+
+    /// Takes one generated token through the model.
+    fn step(&mut self, id: u32) -> Result<LogitsOut, Failure> {
+        let start = Instant::now();
+        let logits = self.session.prefill(&[id], Logits::Last, &mut |_| ControlFlow::Continue(()));
+        self.timings.generate += Phase { tokens: 1, time: start.elapsed() };
+        expect_logits(logits)
+    }
+}
+
+/// The logits that were asked for.
+fn expect_logits(logits: Result<Option<LogitsOut>, EngineError>) -> Result<LogitsOut, Failure> {
+    logits.map_err(prefill_failure)?.ok_or_else(|| Failure::work("the model gave no logits"))
+}
+
+fn prefill_failure(error: EngineError) -> Failure {
+    match error {
+        EngineError::Stopped { .. } => Failure::Interrupted,
+        error => model::failure(error, "prefill"),
+    }
+}
+
+/// Writes at once, so that a reader sees each token when it is there.
+pub fn write(out: &mut impl Write, text: &str) -> Result<(), Failure> {
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(stdout_failure)
+}

@@ -1,0 +1,74 @@
+//! `argon run --session`.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use crate::{SETS_BOS, assert_fails, fixture, output, stdout, text, with_keys};
+
+const PROMPT: &str = "Returns the number of elements in the";
+
+fn run(file: &Path, args: &[&str]) -> Output {
+    output(&[&["run", "--session", text(file), "--temp", "0"], args].concat())
+}
+
+#[test]
+fn a_run_goes_on_where_it_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.session");
+    let whole = output(&["run", "--temp", "0", "-n", "12", "-p", PROMPT]);
+    let parts = [&["-n", "5", "-p", PROMPT][..], &["-n", "0"], &["-n", "7"]].map(|args| run(&file, args));
+    let said: String = parts.iter().map(|part| stdout(part).strip_suffix('\n').unwrap()).collect();
+    assert_eq!(said + "\n", stdout(&whole));
+}
+
+#[test]
+fn a_prompt_comes_behind_what_was_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.session");
+    let model = dir.path().join("bos.gguf");
+    with_keys(&fixture("mixtral.gguf"), &SETS_BOS, &model);
+    let exact = ["-m", text(&model), "--precision", "f32", "-ctk", "f32", "-ctv", "f32"];
+    let first = run(&file, &[&exact[..], &["-n", "0", "-p", "hello"]].concat());
+    assert_eq!(stdout(&first), "\n");
+    let behind = run(&file, &[&exact[..], &["-n", "8", "-p", "\nthere"]].concat());
+    let at_once = [&["run", "--temp", "0"], &exact[..], &["-n", "8", "-p", "hello\nthere"]].concat();
+    assert_eq!(stdout(&behind), stdout(&output(&at_once)));
+}
+
+#[test]
+fn another_model_precision_or_file_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.session");
+    stdout(&run(&file, &["-n", "2", "-p", PROMPT]));
+    let saved = fs::read(&file).unwrap();
+    let other = fixture("qwen3moe.gguf");
+    assert_fails(&run(&file, &["-m", text(&other)]), 2, &[text(&file), "qwen4exp", "qwen3moe"]);
+    assert_fails(&run(&file, &["--precision", "f32"]), 2, &[text(&file), "precision"]);
+    assert_fails(&run(&file, &["-c", "4"]), 2, &["the saved session", "room for 4 "]);
+    assert_fails(&run(&file, &["--chat"]), 2, &[text(&file), "no chat"]);
+    assert_eq!(fs::read(&file).unwrap(), saved);
+    let line = saved.iter().position(|&byte| byte == b'\n').unwrap() + 1;
+    for (bytes, part) in [
+        (&b""[..], "not a session"),
+        (b"once upon a time", "not a session"),
+        (b"{\"argon_session\": 2, \"tokens\": 0, \"pending\": [], \"messages\": null}\n", "version 2"),
+        (&saved[..line], "not a saved session"),
+        (&saved[..saved.len() - 1], "checksum"),
+        (
+            &[b"{\"argon_session\": 1, \"tokens\": 1, \"pending\": [], \"messages\": null}\n", &saved[line..]].concat(),
+            "",
+        ),
+        (
+            &[b"{\"argon_session\": 1, \"tokens\": 9, \"pending\": [9999], \"messages\": null}\n", &saved[line..]]
+                .concat(),
+            "",
+        ),
+    ] {
+        fs::write(&file, bytes).unwrap();
+        assert_fails(&run(&file, &[]), 2, &[part]);
+        assert_eq!(fs::read(&file).unwrap(), bytes);
+    }
+    assert_fails(&run(&dir.path().join("no/such.session"), &["-p", PROMPT]), 2, &["no/such.session"]);
+    assert_fails(&run(dir.path(), &["-p", PROMPT]), 2, &[text(dir.path())]);
+}
