@@ -17,6 +17,7 @@ mod math;
 mod matmul;
 mod memory;
 mod norm;
+mod peak;
 mod plan;
 mod ple;
 mod rank;
@@ -35,6 +36,7 @@ use crate::op::Op;
 use crate::tensor::{Buffer, Tensor};
 pub use isa::Isa;
 use memory::HostMemory;
+pub use peak::Peaks;
 
 /// How to set up a [`CpuDevice`].
 #[derive(Clone, Debug, Default)]
@@ -43,12 +45,15 @@ pub struct CpuOptions {
     pub threads: Option<NonZero<usize>>,
     /// The instruction set of the kernels; the best one that the processor has where absent.
     pub isa: Option<Isa>,
+    /// How plans are computed.
+    pub plan: argon_plan::Variant,
 }
 
 /// The processor.
 pub struct CpuDevice {
     pool: ThreadPool,
     isa: Isa,
+    plan: argon_plan::Variant,
     /// Held by whatever reads or writes this device's memory.
     lock: Arc<Mutex<()>>,
     info: DeviceInfo,
@@ -77,7 +82,12 @@ impl CpuDevice {
             memory: machine::memory(),
             precisions: gemm::PRECISIONS.to_vec(),
         };
-        Ok(Self { pool, isa, lock: Arc::default(), info })
+        Ok(Self { pool, isa, plan: options.plan, lock: Arc::default(), info })
+    }
+
+    /// Runs `work` on one of this device's threads, which what it does in parallel shares with the others.
+    pub fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        self.pool.install(work)
     }
 
     /// The name that errors print.

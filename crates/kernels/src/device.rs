@@ -1,5 +1,7 @@
 //! The device trait: memory, and ops in program order.
 
+use std::time::Instant;
+
 use argon_gguf::Bytes;
 
 use crate::op::{Op, Precision};
@@ -16,6 +18,15 @@ pub struct DeviceInfo {
     pub memory: u64,
     /// The precision modes that it has; the first is its default.
     pub precisions: Vec<Precision>,
+}
+
+/// Who says how long work took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// The host, from before the work is enqueued until the device has done it.
+    Host,
+    /// The device itself, by events in its queue.
+    Device,
 }
 
 /// Why a device could not do what it was asked.
@@ -113,6 +124,20 @@ pub trait Device: Send + Sync {
 
     /// Waits for everything enqueued so far.
     fn sync(&self) -> Result<(), DeviceError>;
+
+    /// The clock of [`Device::elapsed`].
+    fn clock(&self) -> Clock {
+        Clock::Host
+    }
+
+    /// The seconds from the start to the end of what `work` enqueues, on a device that had nothing else to do.
+    fn elapsed(&self, work: &mut dyn FnMut() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
+        self.sync()?;
+        let start = Instant::now();
+        work()?;
+        self.sync()?;
+        Ok(start.elapsed().as_secs_f64())
+    }
 }
 
 /// A zeroed dense tensor `[rows, groups, cols]` on `device`.

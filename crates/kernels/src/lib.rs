@@ -23,6 +23,6 @@ pub mod tensor;
 #[cfg(feature = "wgpu")]
 pub mod wgpu;
 
-pub use device::{Device, DeviceError, DeviceInfo};
+pub use device::{Clock, Device, DeviceError, DeviceInfo};
 pub use op::{Access, Op, Precision};
 pub use tensor::{Buffer, DType, Storage, Tensor, Weight};

@@ -44,7 +44,10 @@ pub fn devices() -> Vec<harness::Tested> {
     let cpu = |(isa, threads): (Isa, usize)| harness::Tested {
         name: format!("cpu, {}, {threads} threads", isa.name()),
         bits: if isa.name() == "portable" { "portable" } else { "fused" },
-        device: Box::new(CpuDevice::new(CpuOptions { threads: NonZero::new(threads), isa: Some(isa) }).unwrap()),
+        device: Box::new(
+            CpuDevice::new(CpuOptions { threads: NonZero::new(threads), isa: Some(isa), ..CpuOptions::default() })
+                .unwrap(),
+        ),
     };
     Isa::available().into_iter().flat_map(|isa| [(isa, 1), (isa, 3)]).map(cpu).collect()
 }

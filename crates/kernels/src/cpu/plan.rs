@@ -1,6 +1,6 @@
 //! The plan, by `argon_plan`.
 
-use argon_plan::{Buffers, Variant, build_lenient};
+use argon_plan::{Buffers, build_lenient};
 
 use super::CpuDevice;
 use super::memory::{View, ViewMut};
@@ -25,6 +25,6 @@ pub(super) fn plan(device: &CpuDevice, o: &Plan) -> Result<(), DeviceError> {
         pos: pos.all_mut(),
         meta: meta.all_mut(),
     };
-    build_lenient(Variant::Auto, &p.shape, ids.all(), bytemuck::cast_slice(weights.all()), &mut out)
+    build_lenient(device.plan, &p.shape, ids.all(), bytemuck::cast_slice(weights.all()), &mut out)
         .map_err(|e| DeviceError::Shape { op: "plan", what: e.to_string() })
 }

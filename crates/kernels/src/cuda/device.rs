@@ -13,7 +13,7 @@ use super::plan::PlanVariant;
 use super::source::Source;
 use super::tune;
 use super::{attention, delta_net, elementwise, gemm, plan, route, select_blocks};
-use crate::device::{Device, DeviceError, DeviceInfo};
+use crate::device::{Clock, Device, DeviceError, DeviceInfo};
 use crate::op::{Access, Op, Precision};
 use crate::tensor::{Buffer, Tensor, Weight};
 
@@ -358,5 +358,16 @@ impl Device for CudaDevice {
 
     fn sync(&self) -> Result<(), DeviceError> {
         self.settle(&mut self.exclusive())
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::Device
+    }
+
+    fn elapsed(&self, work: &mut dyn FnMut() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
+        self.sync()?;
+        let milliseconds = self.time(work)?;
+        self.sync()?;
+        Ok(f64::from(milliseconds) / 1e3)
     }
 }

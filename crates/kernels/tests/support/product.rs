@@ -102,7 +102,12 @@ impl Case {
 
     /// Runs the product and its definition on the numbers of a seed: first the weights, then the inputs row by row.
     pub fn run_with_seed(&self, seed: u64) -> Outcome {
-        let device = CpuDevice::new(CpuOptions { threads: NonZero::new(self.threads), isa: Some(self.isa) }).unwrap();
+        let device = CpuDevice::new(CpuOptions {
+            threads: NonZero::new(self.threads),
+            isa: Some(self.isa),
+            ..CpuOptions::default()
+        })
+        .unwrap();
         let mut rng = Rng::new(seed);
         let plan = match self.map {
             Map::Identity => None,
