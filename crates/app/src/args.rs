@@ -145,10 +145,11 @@ pub struct SamplingArgs {
 /// What computes, and how exactly.
 #[derive(Debug, Args)]
 pub struct DeviceArgs {
-    /// auto, cpu, or reference (float64 and slow, to judge the others by)
-    #[arg(long, value_name = "NAME", default_value = "auto")]
+    /// cpu; cuda[:N], an NVIDIA GPU; wgpu[:N], any GPU; auto, the first GPU that passes a self-test, else cpu; or reference
+    /// (float64 and slow, to judge the others by)
+    #[arg(long, value_name = "NAME", default_value = "cpu")]
     pub device: String,
-    /// Threads of the cpu device [default: as many as the machine offers]
+    /// Threads of the cpu device, at most as many as the machine runs at once [default: all of them]
     #[arg(short, long, value_name = "N")]
     pub threads: Option<usize>,
     /// Precision mode: f32, f16, bf16 or int8, where the device has it [default: the device's, for logits f32]

@@ -5,6 +5,7 @@
 
 mod args;
 mod bench;
+mod device;
 mod failure;
 mod inspect;
 mod logits;

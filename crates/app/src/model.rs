@@ -1,15 +1,13 @@
 //! From a file name to a loaded model.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use argon_engine::{Engine, EngineError, EngineOptions};
 use argon_gguf::Gguf;
-use argon_kernels::cpu::{CpuDevice, CpuOptions};
-use argon_kernels::reference::ReferenceDevice;
 
+use crate::device;
 use crate::failure::{Failure, OrFail};
-use crate::settings::{Device, DeviceKind};
+use crate::settings::Device;
 
 /// The model that is always there. What it is: `models/README.md`.
 static EMBEDDED: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../models/argon-tiny.gguf"));
@@ -42,27 +40,14 @@ pub fn example<'a>(path: Option<&Path>, gguf: &'a Gguf) -> Result<Option<&'a str
     gguf.metadata().str("argon.default_prompt").or_input(name(path))
 }
 
-/// The device asked for.
-///
-/// # Errors
-/// If it cannot be had.
-pub fn device(device: &Device) -> Result<Arc<dyn argon_kernels::Device>, Failure> {
-    Ok(match device.kind {
-        DeviceKind::Cpu => {
-            let options = CpuOptions { threads: device.threads, ..CpuOptions::default() };
-            Arc::new(CpuDevice::new(options).or_work("--device cpu")?)
-        }
-        DeviceKind::Reference => Arc::new(ReferenceDevice::default()),
-    })
-}
-
 /// Loads the model in `gguf`, which came from `path`, onto the device asked for.
 ///
 /// # Errors
 /// An input failure for what the file holds or the device has not got, else a failure of the work.
 pub fn load(gguf: &Gguf, path: Option<&Path>, settings: &Device) -> Result<Engine, Failure> {
     let options = EngineOptions { precision: settings.precision };
-    Engine::load(gguf.clone(), device(settings)?, options).map_err(|error| failure(error, &name(path)))
+    let weights = gguf.tensors().iter().map(|tensor| tensor.bytes as u64).sum();
+    Engine::load(gguf.clone(), device::open(settings, weights)?, options).map_err(|error| failure(error, &name(path)))
 }
 
 /// The kind of failure that an error of the engine is: the device's are its own, everything else is about the input.

@@ -16,9 +16,6 @@ use crate::prompt::Source;
 /// Tokens that a chat has room for unless more are asked for: its end is not known, and all memory is claimed at once.
 pub const CHAT_CONTEXT: usize = 8192;
 
-/// More threads than any machine has; beyond it a typo would only exhaust the system.
-const MAX_THREADS: usize = 4096;
-
 /// What computes, and how exactly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
@@ -33,24 +30,71 @@ pub struct Device {
 /// The devices that can be named.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DeviceKind {
+    /// A GPU that proves itself, else the processor.
+    Auto,
     /// The processor.
     Cpu,
     /// Float64 loops: slow, and what other devices are judged by.
     Reference,
+    /// The NVIDIA GPU of this number.
+    Cuda(usize),
+    /// The adapter of this number behind Vulkan, Metal or DX12.
+    Wgpu(usize),
+}
+
+impl DeviceKind {
+    /// The kind that is spelled so; a GPU without a number is the first.
+    fn parse(name: &str) -> Option<DeviceKind> {
+        let (family, number) = match name.split_once(':') {
+            Some((family, number)) => (family, Some(number)),
+            None => (name, None),
+        };
+        let digits = |number: &&str| number.bytes().all(|byte| byte.is_ascii_digit());
+        match (family, number.map_or(Some(0), |number| Some(number).filter(digits)?.parse().ok())) {
+            ("cuda", Some(number)) => Some(DeviceKind::Cuda(number)),
+            ("wgpu", Some(number)) => Some(DeviceKind::Wgpu(number)),
+            ("auto", _) if number.is_none() => Some(DeviceKind::Auto),
+            ("cpu", _) if number.is_none() => Some(DeviceKind::Cpu),
+            ("reference", _) if number.is_none() => Some(DeviceKind::Reference),
+            _ => None,
+        }
+    }
+}
+
+/// As `--device` spells it.
+impl std::fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DeviceKind::Auto => f.write_str("auto"),
+            DeviceKind::Cpu => f.write_str("cpu"),
+            DeviceKind::Reference => f.write_str("reference"),
+            DeviceKind::Cuda(number) => write!(f, "cuda:{number}"),
+            DeviceKind::Wgpu(number) => write!(f, "wgpu:{number}"),
+        }
+    }
 }
 
 impl TryFrom<args::DeviceArgs> for Device {
     type Error = Failure;
 
     fn try_from(args: args::DeviceArgs) -> Result<Self, Failure> {
-        let kind = match args.device.as_str() {
-            "auto" | "cpu" => DeviceKind::Cpu,
-            "reference" => DeviceKind::Reference,
-            other => return Err(refused("--device", other, "auto, cpu or reference")),
-        };
-        let threads = args.threads.map(|n| within("--threads", n, 1, MAX_THREADS)).transpose()?;
+        let wanted = "cpu, cuda[:N], wgpu[:N], auto or reference";
+        let kind = DeviceKind::parse(&args.device).ok_or_else(|| refused("--device", &args.device, wanted))?;
+        let threads = args.threads.map(threads).transpose()?;
         let precision = args.precision.as_deref().map(precision).transpose()?;
-        Ok(Device { kind, threads: threads.and_then(NonZero::new), precision })
+        Ok(Device { kind, threads, precision })
+    }
+}
+
+/// As many threads as are wanted, but no more than the machine runs at once: those beyond would only wait for each other.
+fn threads(wanted: usize) -> Result<NonZero<usize>, Failure> {
+    let wanted = NonZero::new(wanted).ok_or_else(|| refused("--threads", wanted, "1 at least"))?;
+    match std::thread::available_parallelism() {
+        Ok(most) if wanted > most => {
+            eprintln!("warning: --threads is {wanted}, but this machine runs {most} at once: using {most}");
+            Ok(most)
+        }
+        _ => Ok(wanted),
     }
 }
 

@@ -9,6 +9,7 @@
 //! * [`device`]: the trait and its errors.
 //! * [`cpu`]: the backend that is always there.
 //! * [`mod@reference`]: the same operations in float64, one obvious loop each: what every backend is held to.
+//! * [`parity`], [`self_test`]: a device beside the reference, in full and in a moment.
 //! * `wgpu` (a feature): any GPU behind Metal, Vulkan or DX12.
 //! * [`shuffle`]: a device for tests that runs ops in every order that their reads and writes permit.
 
@@ -17,7 +18,9 @@ pub mod cpu;
 pub mod cuda;
 pub mod device;
 pub mod op;
+pub mod parity;
 pub mod reference;
+pub mod self_test;
 pub mod shuffle;
 pub mod tensor;
 #[cfg(feature = "wgpu")]

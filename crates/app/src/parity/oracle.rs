@@ -7,14 +7,14 @@ use super::directory::{self, Model, Oracle};
 use super::trial::{Found, Outcome, Trial};
 use crate::failure::{Failure, OrFail, stdout_failure};
 use crate::settings::Device;
-use crate::{model, table};
+use crate::{device, table};
 
 /// Runs the command.
 ///
 /// # Errors
 /// Of the input, if `dir` holds nothing to compare; of the work, if a comparison fails.
 pub fn run(dir: &Path, settings: &Device) -> Result<(), Failure> {
-    let device = model::device(settings)?;
+    let device = device::open(settings, 0)?;
     let precisions = settings.precision.map_or_else(|| device.info().precisions, |precision| vec![precision]);
     let mut out = io::stdout().lock();
     let (mut judged, mut failed) = (0, 0);

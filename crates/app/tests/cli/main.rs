@@ -3,6 +3,7 @@
 
 mod bench;
 mod chat;
+mod device;
 mod input;
 mod inspect;
 mod logits;

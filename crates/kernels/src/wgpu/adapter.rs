@@ -71,6 +71,11 @@ pub fn list() -> Vec<Adapter> {
     adapters
 }
 
+/// Whether adapter number `index` is a driver that computes on the processor.
+pub fn is_software(index: usize) -> bool {
+    list().get(index).is_some_and(|adapter| adapter.get_info().device_type == DeviceType::Cpu)
+}
+
 /// Adapter number `index`.
 ///
 /// # Errors

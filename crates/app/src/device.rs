@@ -1,0 +1,105 @@
+//! From what `--device` says to a device that runs.
+//!
+//! This file alone knows which devices a build has, and it alone reads the environment: where compiled kernels are kept and
+//! where a toolkit lies ([`environment`]). A device that was named is opened or refused, never replaced; only `auto` chooses.
+
+mod environment;
+
+use std::num::NonZero;
+use std::sync::Arc;
+
+use argon_kernels::cpu::{CpuDevice, CpuOptions};
+use argon_kernels::cuda::{CudaDevice, CudaOptions};
+use argon_kernels::reference::ReferenceDevice;
+use argon_kernels::{Device, DeviceError, self_test};
+
+use crate::failure::{Failure, OrFail};
+use crate::settings::{self, DeviceKind};
+
+type Opened = Result<Arc<dyn Device>, DeviceError>;
+
+/// The device asked for. `weights` bytes are to lie on it, as far as that is known.
+///
+/// # Errors
+/// An input failure that names the device and what it lacks.
+pub fn open(settings: &settings::Device, weights: u64) -> Result<Arc<dyn Device>, Failure> {
+    match settings.kind {
+        DeviceKind::Auto => auto(settings.threads, weights),
+        kind => named(kind, settings.threads).or_input("--device"),
+    }
+}
+
+/// A device by its name; none is named by `auto`.
+fn named(kind: DeviceKind, threads: Option<NonZero<usize>>) -> Opened {
+    match kind {
+        DeviceKind::Auto | DeviceKind::Cpu => {
+            Ok(Arc::new(CpuDevice::new(CpuOptions { threads, ..CpuOptions::default() })?))
+        }
+        DeviceKind::Reference => Ok(Arc::new(ReferenceDevice::default())),
+        DeviceKind::Cuda(ordinal) => Ok(Arc::new(CudaDevice::new(cuda(ordinal))?)),
+        DeviceKind::Wgpu(adapter) => wgpu(adapter),
+    }
+}
+
+/// How a card is set up here.
+fn cuda(ordinal: usize) -> CudaOptions {
+    CudaOptions {
+        ordinal,
+        libraries: environment::toolkits(),
+        cache: environment::cache().map(|cache| cache.join("kernels")),
+        ..CudaOptions::default()
+    }
+}
+
+#[cfg(feature = "wgpu")]
+fn wgpu(adapter: usize) -> Opened {
+    use argon_kernels::wgpu::{WgpuDevice, WgpuOptions};
+    Ok(Arc::new(WgpuDevice::new(WgpuOptions { adapter, ..WgpuOptions::default() })?))
+}
+
+#[cfg(not(feature = "wgpu"))]
+fn wgpu(adapter: usize) -> Opened {
+    let what = "wgpu: this build has none (cargo build --release --features wgpu)".into();
+    Err(DeviceError::Unsupported { device: format!("wgpu:{adapter}"), what })
+}
+
+/// Whether what is called a GPU is the processor.
+fn in_software(kind: DeviceKind) -> bool {
+    match kind {
+        #[cfg(feature = "wgpu")]
+        DeviceKind::Wgpu(adapter) => argon_kernels::wgpu::adapter::is_software(adapter),
+        _ => false,
+    }
+}
+
+/// The first GPU that computes what it should and holds the model, else the processor. Says which and why.
+fn auto(threads: Option<NonZero<usize>>, weights: u64) -> Result<Arc<dyn Device>, Failure> {
+    let mut reasons = Vec::new();
+    for kind in [DeviceKind::Cuda(0), DeviceKind::Wgpu(0)] {
+        match usable(kind, threads, weights) {
+            Ok(device) => {
+                let info = device.info();
+                reasons.push(String::from("it passed the self-test"));
+                eprintln!("--device auto: {} ({}): {}", info.id, info.name, reasons.join("; "));
+                return Ok(device);
+            }
+            Err(reason) => reasons.push(reason),
+        }
+    }
+    eprintln!("--device auto: cpu: {}", reasons.join("; "));
+    named(DeviceKind::Cpu, threads).or_work("--device cpu")
+}
+
+/// The device, if it passes its self-test and has the memory; else why not.
+fn usable(kind: DeviceKind, threads: Option<NonZero<usize>>, weights: u64) -> Result<Arc<dyn Device>, String> {
+    let device = named(kind, threads).map_err(|error| error.to_string())?;
+    let info = device.info();
+    if in_software(kind) {
+        return Err(format!("{}: {} is no GPU but a driver in software", info.id, info.name));
+    }
+    if info.memory < weights {
+        return Err(format!("{}: its memory of {} bytes holds no model of {weights}", info.id, info.memory));
+    }
+    self_test::run(&*device).map_err(|error| format!("{}: the self-test failed: {error}", info.id))?;
+    Ok(device)
+}

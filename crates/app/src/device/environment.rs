@@ -1,0 +1,26 @@
+//! What the environment says about directories.
+
+use std::env;
+use std::path::PathBuf;
+
+/// Argon's own directory for what can be made again: `argon` in the user's cache directory, as the system has it.
+pub fn cache() -> Option<PathBuf> {
+    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let directory = if cfg!(windows) {
+        absolute("LOCALAPPDATA")
+    } else if cfg!(target_os = "macos") {
+        absolute("HOME").map(|home| home.join("Library/Caches"))
+    } else {
+        absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))
+    };
+    directory.map(|directory| directory.join("argon"))
+}
+
+/// Where CUDA's compiler library may lie, likeliest first: a toolkit that `CUDA_PATH` or `CUDA_HOME` names, or the directory
+/// of the library itself; then the system's own library path.
+pub fn toolkits() -> Vec<PathBuf> {
+    let roots = ["CUDA_PATH", "CUDA_HOME"].into_iter().filter_map(env::var_os).map(PathBuf::from);
+    let in_toolkit = roots.flat_map(|root| ["", "lib64", "lib", "bin", "bin/x64"].map(|part| root.join(part)));
+    let path = env::var_os(if cfg!(windows) { "PATH" } else { "LD_LIBRARY_PATH" }).unwrap_or_default();
+    in_toolkit.chain(env::split_paths(&path)).filter(|directory| directory.is_absolute()).collect()
+}

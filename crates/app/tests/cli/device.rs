@@ -1,0 +1,63 @@
+//! `--device` and `--threads`: what is chosen, what is refused, and what is said of it.
+
+use crate::{argon, assert_fails, fixture, output, stderr, stdout, text};
+
+/// A short answer of a small model.
+fn run(args: &[&str]) -> std::process::Output {
+    output(&[&["run", "-m", text(&fixture("qwen3moe.gguf")), "-p", "a b c", "-n", "2", "--temp", "0"], args].concat())
+}
+
+/// The lines on standard error that begin so.
+fn lines<'a>(found: &'a std::process::Output, begin: &str) -> Vec<&'a str> {
+    stderr(found).lines().filter(|line| line.starts_with(begin)).collect()
+}
+
+/// No machine has that many cards, and most have no driver.
+#[test]
+fn a_gpu_that_is_not_there_is_an_error_and_never_replaced() {
+    for command in ["run", "perplexity", "logits"] {
+        let rest: &[&str] = match command {
+            "run" => &["-p", "a"],
+            "perplexity" => &["-f", concat!(env!("CARGO_MANIFEST_DIR"), "/../../LICENSE-APACHE"), "-c", "64"],
+            _ => &["--tokens", "1", "-o", "/dev/null"],
+        };
+        for device in ["cuda:4095", "wgpu:4095"] {
+            assert_fails(&output(&[&[command, "--device", device], rest].concat()), 2, &["--device", device]);
+        }
+    }
+    let bench = ["bench", "model", "-p", "1", "-n", "0", "-r", "1", "--device", "cuda:4095"];
+    assert_fails(&output(&bench), 2, &["--device", "cuda:4095"]);
+}
+
+#[test]
+fn the_processor_is_the_default_and_nothing_is_said_of_a_choice() {
+    let found = run(&[]);
+    assert_eq!(stdout(&found), stdout(&run(&["--device", "cpu"])));
+    assert!(stderr(&found).contains("; cpu (") && lines(&found, "--device auto").is_empty(), "{}", stderr(&found));
+}
+
+#[test]
+fn auto_says_once_what_it_chose_and_why() {
+    let found = run(&["--device", "auto"]);
+    assert!(!stdout(&found).is_empty());
+    let said = lines(&found, "--device auto: ");
+    assert_eq!(said.len(), 1, "{}", stderr(&found));
+    // Every GPU that it did not take has a reason.
+    let gpu = said[0].starts_with("--device auto: cuda:0 (") || said[0].contains(" (") && said[0].contains("passed");
+    assert!(gpu || said[0].starts_with("--device auto: cpu: cuda:0: ") && said[0].contains("; wgpu:0"), "{}", said[0]);
+}
+
+#[test]
+fn more_threads_than_the_machine_runs_are_not_started() {
+    let found = run(&["-t", "100000"]);
+    assert_eq!(stdout(&found), stdout(&run(&[])));
+    assert_eq!(lines(&found, "warning: --threads is 100000, ").len(), 1, "{}", stderr(&found));
+}
+
+/// Nothing of the user's environment is needed, and none of it is followed where it is not absolute.
+#[test]
+fn an_environment_without_anything_is_enough() {
+    let mut command = argon(&["run", "-p", "a", "-n", "1", "--device", "cuda:4095"]);
+    let found = command.env_clear().env("XDG_CACHE_HOME", "cache").env("CUDA_PATH", "").output().unwrap();
+    assert_fails(&found, 2, &["cuda:4095"]);
+}

@@ -1,0 +1,3 @@
+//! Comparing a device with the reference.
+
+pub mod weights;
