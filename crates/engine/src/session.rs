@@ -244,8 +244,8 @@ impl Session {
         Ok(())
     }
 
-    /// Writes everything that the session holds to `out`, for [`Engine::restore`](crate::Engine::restore). Of the caches
-    /// only what is in use is written.
+    /// Writes everything that the session holds to `out`, its [mark](Self::mark) too, for
+    /// [`Engine::restore`](crate::Engine::restore). Of the caches only what is in use is written.
     pub fn save(&self, out: impl Write) -> Result<(), EngineError> {
         if self.unfinished {
             return Err(EngineError::Unfinished);

@@ -100,23 +100,26 @@ fn an_answer_that_the_template_rewrites_costs_that_answer_only() {
     assert_eq!(tokens(&found).0, read);
 }
 
+/// Also where the template rewrites the last answer: the place in front of it is saved, too.
 #[test]
 fn a_chat_goes_on_from_its_file() {
-    let dir = tempfile::tempdir().unwrap();
-    let model = templated(&embedded(), PLAIN, dir.path());
-    let file = dir.path().join("chat.session");
-    let whole = chat(&model, &["--system", "Be brief."], &TURNS.join("\n"));
-    let part = |turns: Range<usize>, args: &[&str]| {
-        let found = chat(&model, &[&["--session", text(&file)], args].concat(), &TURNS[turns].join("\n"));
-        (stdout(&found).to_owned(), tokens(&found).1)
-    };
-    let first = part(0..1, &["--system", "Be brief."]);
-    let rest = part(1..3, &[]);
-    assert_eq!(first.0 + &rest.0, stdout(&whole));
-    assert_eq!(first.1 + rest.1, tokens(&whole).1);
-    let plain = output(&["run", "-m", text(&model), "-p", "a", "--session", text(&file)]);
-    assert_fails(&plain, 2, &[text(&file), "--chat"]);
-    assert_fails(&chat(&model, &["--session", text(&file), "--system", "Ramble."], ""), 2, &["--system"]);
+    for template in [PLAIN, SHORTENS] {
+        let dir = tempfile::tempdir().unwrap();
+        let model = templated(&embedded(), template, dir.path());
+        let file = dir.path().join("chat.session");
+        let whole = chat(&model, &["--system", "Be brief."], &TURNS.join("\n"));
+        let part = |turns: Range<usize>, args: &[&str]| {
+            let found = chat(&model, &[&["--session", text(&file)], args].concat(), &TURNS[turns].join("\n"));
+            (stdout(&found).to_owned(), tokens(&found).1)
+        };
+        let first = part(0..1, &["--system", "Be brief."]);
+        let rest = part(1..3, &[]);
+        assert_eq!(first.0 + &rest.0, stdout(&whole));
+        assert_eq!(first.1 + rest.1, tokens(&whole).1);
+        let plain = output(&["run", "-m", text(&model), "-p", "a", "--session", text(&file)]);
+        assert_fails(&plain, 2, &[text(&file), "--chat"]);
+        assert_fails(&chat(&model, &["--session", text(&file), "--system", "Ramble."], ""), 2, &["--system"]);
+    }
 }
 
 /// While it waits for a line.

@@ -6,6 +6,7 @@
 //! fingerprint of the model, 16 bytes
 //! tokens held: their number u64, their ids u32
 //! tensors of the state: their number u32; of each its layer u32, its name, the bytes in use u64, these bytes
+//! mark: 1 u8, the tokens before it u64; of each tensor that it holds the bytes u64, these bytes; without a mark: 0 u8
 //! XXH3 of everything before, 16 bytes
 //! ```
 //!
@@ -17,12 +18,13 @@ use std::io::{self, Read, Write};
 use argon_kernels::{DType, Tensor};
 use xxhash_rust::xxh3::Xxh3;
 
+use super::mark::{Mark, overwritten};
 use super::{Session, SessionOptions};
 use crate::EngineError;
 use crate::engine::Loaded;
 
 const MAGIC: [u8; 8] = *b"ARGONSES";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Bytes on the way between device and file at a time.
 const PIECE: usize = 1 << 20;
@@ -131,9 +133,21 @@ pub(super) fn save(session: &Session, out: impl Write) -> Result<()> {
             out.put(&values)?;
         }
     }
+    put_mark(&mut out, session.mark.as_ref())?;
     let checksum = out.hash.digest128();
     out.put(&checksum.to_le_bytes())?;
     out.out.flush().map_err(|error| from_io(&error).into())
+}
+
+fn put_mark(out: &mut Sink<impl Write>, mark: Option<&Mark>) -> Result<()> {
+    let Some(mark) = mark else { return out.put(&[0]) };
+    out.put(&[1])?;
+    out.put(&(mark.len as u64).to_le_bytes())?;
+    for values in &mark.values {
+        out.put(&(values.len() as u64).to_le_bytes())?;
+        out.put(values)?;
+    }
+    Ok(())
 }
 
 /// The session that `source` holds, for `engine`.
@@ -155,6 +169,7 @@ pub(super) fn restore(engine: std::sync::Arc<Loaded>, source: impl Read, options
         session.tokens.push(id);
     }
     read_state(&mut source, &session)?;
+    session.mark = read_mark(&mut source, &session)?;
     check_end(source)?;
     session.unfinished = false;
     Ok(session)
@@ -208,6 +223,29 @@ fn read_state(source: &mut Source<impl Read>, session: &Session) -> Result<()> {
         }
     }
     Ok(device.sync()?)
+}
+
+fn read_mark(source: &mut Source<impl Read>, session: &Session) -> Result<Option<Mark>> {
+    const ITEM: &str = "the mark";
+    match source.array(ITEM)? {
+        [0] => return Ok(None),
+        [1] => {}
+        [other] => return damaged(format!("it has {other} marks, not 0 or 1")),
+    }
+    let tokens = u64::from_le_bytes(source.array(ITEM)?);
+    let len = usize::try_from(tokens).ok().filter(|len| *len <= session.len());
+    let Some(len) = len else { return damaged(format!("its mark is behind {tokens} tokens of {}", session.len())) };
+    let mut values = Vec::new();
+    for tensor in overwritten(&session.state, len) {
+        let found = u64::from_le_bytes(source.array(ITEM)?);
+        if found != bytes(&tensor) as u64 {
+            return damaged(format!("its mark has {found} bytes of a tensor, not {}", bytes(&tensor)));
+        }
+        let mut of_tensor = vec![0; bytes(&tensor)];
+        source.fill(&mut of_tensor, ITEM)?;
+        values.push(of_tensor);
+    }
+    Ok(Some(Mark { len, values }))
 }
 
 /// The checksum must be right, and nothing may follow.

@@ -11,7 +11,7 @@ pub(super) struct Mark {
     /// Tokens that the session held.
     pub len: usize,
     /// The rows in use of each such state, in the order of [`overwritten`].
-    values: Vec<Vec<u8>>,
+    pub values: Vec<Vec<u8>>,
 }
 
 impl Mark {
@@ -35,7 +35,7 @@ impl Mark {
 }
 
 /// What later tokens overwrite of the state of `len` tokens.
-fn overwritten(state: &State, len: usize) -> impl Iterator<Item = Tensor> {
+pub(super) fn overwritten(state: &State, len: usize) -> impl Iterator<Item = Tensor> {
     let tensors = state.tensors().filter(|(_, state)| state.is_overwritten());
     tensors.map(move |(_, state)| state.in_use(len)).filter(|tensor| !tensor.is_empty())
 }

@@ -15,7 +15,7 @@ use super::vocab::Vocab;
 #[derive(Debug, Clone)]
 pub(super) struct Bpe {
     family: &'static Family,
-    pre_tokenizer: PreTokenizer,
+    pre_tokenizer: &'static PreTokenizer,
     byte_ids: [Option<u32>; 256],
     merges: Merges,
 }
@@ -45,7 +45,7 @@ impl Bpe {
             return Err(TokenizerError::MissingKey { key: "tokenizer.ggml.merges" });
         }
         let merges = Merges::new(&data.merges, vocab)?;
-        Ok(Self { family, pre_tokenizer: PreTokenizer::new(family), byte_ids, merges })
+        Ok(Self { family, pre_tokenizer: family.pre_tokenizer(), byte_ids, merges })
     }
 
     /// Whether prompts begin with BOS when the file does not say.
