@@ -22,7 +22,7 @@ use argon_kernels::{DType, Device, Tensor, Weight};
 
 use crate::config::{Config, MixerKind};
 use crate::experts::ExpertStore;
-use crate::probe::Intermediate;
+use crate::probe::{Intermediate, Stage};
 use crate::state::{CacheTypes, StateTensor};
 use crate::weights::{Binder, Table};
 use attention::{Attention, AttentionCache, AttentionScratch, Rotation};
@@ -136,19 +136,26 @@ impl Model {
     ) -> Result<()> {
         let residual = scratch.residual.rows(0, pass.len());
         let ids = scratch.ids.first(pass.len());
+        pass.probe.enter(Stage::Embedding, None);
         let tokens: Vec<i32> = pass.chunk.tokens.iter().map(|&token| token as i32).collect();
         pass.write_ids(&ids, &tokens)?;
         residual.start(pass, &self.embedding.weight, &ids)?;
         for (i, (layer, state)) in self.layers.iter().zip(&state.layers).enumerate() {
             if let (Some(ngrams), Some(state), Some(scratch)) = (&layer.ngrams, &state.ngrams, &scratch.ngrams) {
+                pass.enter(Stage::Ngrams, i);
                 ngrams.forward(pass, state, scratch, &residual.x)?;
             }
+            pass.enter(layer.mixer_input.stage(), i);
             let x = layer.mixer_input.read(pass, &residual)?;
+            pass.enter(layer.mixer.stage(), i);
             layer.mixer.forward(pass, i, &state.mixer, scratch, &x, &residual.sink())?;
+            pass.enter(layer.mixer_input.stage(), i);
             residual.take(pass)?;
 
+            pass.enter(layer.moe_input.stage(), i);
             let x = layer.moe_input.read(pass, &residual)?;
             layer.moe.forward(pass, i, self.experts.layer(i), &scratch.moe, &x, &residual.sink())?;
+            pass.enter(layer.moe_input.stage(), i);
             residual.take(pass)?;
             pass.show(Intermediate::Residual, i, &residual.x)?;
             after_layer(i + 1);
@@ -195,6 +202,13 @@ impl Layer {
 }
 
 impl Mixer {
+    fn stage(&self) -> Stage {
+        match self {
+            Self::Attention(_) => Stage::Attention,
+            Self::DeltaNet(_) => Stage::DeltaNet,
+        }
+    }
+
     fn bind(binder: &mut Binder, config: &Config, rotation: &Rotation, layer: usize) -> Result<Self> {
         Ok(match (config.mixers[layer], &config.family.delta_net, &config.delta_net) {
             (MixerKind::Attention { indexed }, ..) => {

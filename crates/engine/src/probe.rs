@@ -19,6 +19,83 @@ pub enum Intermediate {
     Residual,
 }
 
+/// What a part of a forward pass is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Stage {
+    /// Looking for weights that are not numbers, before their first use.
+    Checks,
+    /// Tokens to embeddings.
+    Embedding,
+    /// Hashed n-grams to the residual (PLE).
+    Ngrams,
+    /// The norm in front of a block, or of the output.
+    Norms,
+    /// Reading and writing the streams of a hyper-connection.
+    HyperConnection,
+    /// Softmax attention with its projections, caches and indexer.
+    Attention,
+    /// Gated DeltaNet with its projections and convolution.
+    DeltaNet,
+    /// The router.
+    Routing,
+    /// The plan.
+    Plan,
+    /// The routed experts' gate and up, with the gather of their rows.
+    GateUp,
+    /// The routed experts' down.
+    Down,
+    /// The weighted sum of the experts' rows.
+    Combine,
+    /// The shared expert.
+    Shared,
+    /// Logits.
+    Head,
+    /// Whatever else a prefill does.
+    Other,
+}
+
+impl Stage {
+    /// All of them, in the order of a forward pass.
+    pub const ALL: [Stage; 15] = [
+        Stage::Checks,
+        Stage::Embedding,
+        Stage::Ngrams,
+        Stage::Norms,
+        Stage::HyperConnection,
+        Stage::Attention,
+        Stage::DeltaNet,
+        Stage::Routing,
+        Stage::Plan,
+        Stage::GateUp,
+        Stage::Down,
+        Stage::Combine,
+        Stage::Shared,
+        Stage::Head,
+        Stage::Other,
+    ];
+
+    /// The name that reports print.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Checks => "weight checks",
+            Stage::Embedding => "embedding",
+            Stage::Ngrams => "n-grams (PLE)",
+            Stage::Norms => "norms",
+            Stage::HyperConnection => "hyper-connection",
+            Stage::Attention => "attention",
+            Stage::DeltaNet => "delta net",
+            Stage::Routing => "routing",
+            Stage::Plan => "plan",
+            Stage::GateUp => "gate, up",
+            Stage::Down => "down",
+            Stage::Combine => "combine",
+            Stage::Shared => "shared expert",
+            Stage::Head => "head",
+            Stage::Other => "other",
+        }
+    }
+}
+
 /// The values of an intermediate for one chunk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shown {
@@ -50,6 +127,10 @@ pub trait Probe {
 
     /// Called in the order of the chunks and, within one, of the layers.
     fn see(&mut self, shown: Shown);
+
+    /// Called before the ops of a stage are enqueued, those of a layer with its number; the stage before ends there. A device
+    /// may still be busy with it.
+    fn enter(&mut self, _stage: Stage, _layer: Option<usize>) {}
 }
 
 /// A probe that wants nothing.

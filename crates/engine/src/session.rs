@@ -14,7 +14,7 @@ use crate::EngineError;
 use crate::engine::Loaded;
 use crate::model::pass::{Chunk, Pass};
 use crate::model::{Scratch, State};
-use crate::probe::{Blind, Probe, read_f32};
+use crate::probe::{Blind, Probe, Stage, read_f32};
 use crate::state::CacheTypes;
 pub use file::SessionFileError;
 use mark::Mark;
@@ -189,6 +189,17 @@ impl Session {
         self.run(tokens, logits, &mut |_| ControlFlow::Continue(()), probe)
     }
 
+    /// [`prefill`](Self::prefill) in the sight of `probe`.
+    pub fn prefill_watched(
+        &mut self,
+        tokens: &[u32],
+        logits: Logits,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+        probe: &mut dyn Probe,
+    ) -> Result<Option<LogitsOut>, EngineError> {
+        self.run(tokens, logits, progress, probe)
+    }
+
     /// Forgets everything: afterwards the session is like a new one, to the bit.
     pub fn reset(&mut self) -> Result<(), EngineError> {
         self.unfinished = true;
@@ -277,7 +288,9 @@ impl Session {
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
         probe: &mut dyn Probe,
     ) -> Result<Option<LogitsOut>, EngineError> {
+        probe.enter(Stage::Checks, None);
         self.check(tokens)?;
+        probe.enter(Stage::Other, None);
         let total = tokens.len();
         let mut out = self.room_for(logits, total)?;
         let mut so_far =
@@ -355,11 +368,13 @@ impl Session {
         let chunk = Chunk { tokens, start: self.len(), before };
         let mut pass = Pass { device, precision: *precision, chunk, probe };
         model.forward(&mut pass, &self.state, &self.scratch, after_layer)?;
+        pass.probe.enter(Stage::Head, None);
         model.logits(&pass, &self.scratch, first_row, tokens.len(), |rows| {
             out.values.extend(read_f32(device, rows)?);
             Ok(())
         })?;
         device.sync()?;
+        pass.probe.enter(Stage::Other, None);
         self.tokens.extend_from_slice(tokens);
         Ok(())
     }

@@ -8,7 +8,7 @@ use argon_plan::Shape;
 use super::pass::{Pass, Result, Sink, dense};
 use crate::config::Config;
 use crate::experts::Experts;
-use crate::probe::Intermediate;
+use crate::probe::{Intermediate, Stage};
 use crate::weights::Binder;
 
 /// The weights of one layer but for the routed experts' own, which an [`ExpertStore`](crate::experts::ExpertStore) has.
@@ -85,6 +85,7 @@ impl Moe {
         sink: &Sink,
     ) -> Result<()> {
         let s = scratch.first(pass)?;
+        pass.enter(Stage::Routing, layer);
         pass.exact_product(x, &self.router, &s.logits)?;
         pass.run(Route {
             logits: s.logits,
@@ -94,22 +95,29 @@ impl Moe {
             ids: s.ids.clone(),
             weights: s.weights.clone(),
         })?;
+        pass.enter(Stage::Checks, layer);
         experts.check(pass, &s.ids)?;
+        pass.enter(Stage::Other, layer);
         pass.show(Intermediate::RouterIds, layer, &s.ids)?;
         pass.show(Intermediate::RouterWeights, layer, &s.weights)?;
+        pass.enter(Stage::Plan, layer);
         pass.run(Plan { ids: s.ids, weights: s.weights.clone(), plan: s.plan.clone() })?;
+        pass.enter(Stage::GateUp, layer);
         pass.run(Gemm {
             rows: RowMap::Gather(s.plan.clone()),
             ..dense(x, &experts.gate, &s.hidden, Epilogue::SwiGlu { up: experts.up.clone() }, pass.precision)
         })?;
+        pass.enter(Stage::Down, layer);
         pass.run(Gemm {
             rows: RowMap::Segments(s.plan.clone()),
             ..dense(&s.hidden, &experts.down, &s.rows, Epilogue::Store, pass.precision)
         })?;
+        pass.enter(Stage::Shared, layer);
         let shared = match (&self.shared, &s.shared) {
             (Some(expert), Some(scratch)) => Some(expert.forward(pass, scratch, x)?),
             _ => None,
         };
+        pass.enter(Stage::Combine, layer);
         pass.run(Combine {
             rows: s.rows,
             weights: s.weights,

@@ -4,7 +4,7 @@ use argon_kernels::op::{Epilogue, Gemm, RowMap};
 use argon_kernels::{Device, Op, Precision, Tensor, Weight};
 
 use crate::EngineError;
-use crate::probe::{Intermediate, Probe};
+use crate::probe::{Intermediate, Probe, Stage};
 
 pub(crate) type Result<T> = std::result::Result<T, EngineError>;
 
@@ -82,6 +82,11 @@ impl Pass<'_> {
     /// Copies one i32 for each element of `out` from the host.
     pub fn write_ids(&self, out: &Tensor, ids: &[i32]) -> Result<()> {
         Ok(self.device.write(out, bytemuck::cast_slice(ids))?)
+    }
+
+    /// Tells the probe what comes next.
+    pub fn enter(&mut self, stage: Stage, layer: usize) {
+        self.probe.enter(stage, Some(layer));
     }
 
     /// Shows `tensor` to the probe, if it wants to see it.

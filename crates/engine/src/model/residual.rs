@@ -7,6 +7,7 @@ use argon_kernels::{DType, Device, Tensor, Weight};
 use super::hyper::{HyperRead, HyperScratch};
 use super::pass::{Pass, Result, Sink};
 use crate::config::Config;
+use crate::probe::Stage;
 use crate::weights::Binder;
 
 /// The residual of a chunk and what reading it needs.
@@ -101,6 +102,14 @@ impl Reader {
             None => Self::Norm { weight: binder.vector(&format!("{norm}.weight"), config.hidden)?, eps: config.eps },
             Some(streams) => Self::Hyper(Box::new(HyperRead::bind(binder, config, streams, hyper, injects)?)),
         })
+    }
+
+    /// What reading is for.
+    pub fn stage(&self) -> Stage {
+        match self {
+            Self::Norm { .. } => Stage::Norms,
+            Self::Hyper(_) => Stage::HyperConnection,
+        }
     }
 
     /// The input f32 `[T, 1, D]` of the block that comes next.

@@ -10,4 +10,5 @@ mod oracle;
 mod parts;
 mod saved;
 mod session;
+mod stages;
 mod tensors;
