@@ -33,15 +33,28 @@ impl Failure {
             Failure::StdoutClosed => ExitCode::SUCCESS,
             Failure::Interrupted => ExitCode::from(130),
             Failure::Input(error) => {
-                eprintln!("error: {error:#}");
+                eprintln!("error: {}", one_line(&format!("{error:#}")));
                 ExitCode::from(2)
             }
             Failure::Work(error) => {
-                eprintln!("error: {error:#}");
+                eprintln!("error: {}", one_line(&format!("{error:#}")));
                 ExitCode::from(1)
             }
         }
     }
+}
+
+/// A message as one line of readable length, whatever names and texts of a file are in it.
+fn one_line(message: &str) -> String {
+    const LONGEST: usize = 2000;
+    let mut line = String::new();
+    for (index, c) in message.chars().enumerate() {
+        if index == LONGEST {
+            return line + "...";
+        }
+        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+    }
+    line
 }
 
 /// Says of an error which kind of failure it is, and what was being done.
@@ -67,5 +80,16 @@ pub fn stdout_failure(error: io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::StdoutClosed,
         _ => Failure::Work(anyhow::Error::from(error).context("standard output")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_one_line_and_no_book() {
+        assert_eq!(one_line("a\nb\u{1b}[31mc\u{e9}"), "a\\nb\\u{1b}[31mc\u{e9}");
+        assert_eq!(one_line(&"x".repeat(5000)).len(), 2003);
     }
 }

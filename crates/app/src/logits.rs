@@ -10,13 +10,15 @@ use argon_engine::{Engine, Logits, LogitsOut};
 use argon_gguf::Gguf;
 
 use crate::failure::{Failure, OrFail};
+use crate::interrupt::Interrupt;
+use crate::output::NewFile;
 use crate::settings::{self, Tokens};
 use crate::{model, npy, prompt};
 
 /// Runs the command.
 ///
 /// # Errors
-/// Of the input, or of the work; then there is no output file, or it is incomplete.
+/// Of the input, or of the work; then there is no new output file.
 pub fn run(settings: settings::Logits) -> Result<(), Failure> {
     let path = settings.model.as_deref();
     let gguf = model::open(path)?;
@@ -57,7 +59,11 @@ fn read_ids(path: &Path) -> anyhow::Result<Vec<u32>> {
 }
 
 fn write(path: &Path, shape: &[usize], logits: &LogitsOut) -> std::io::Result<()> {
-    let mut out = BufWriter::new(File::create(path)?);
+    let interrupt = Interrupt::default();
+    let mut file = NewFile::create(path, &interrupt)?;
+    let mut out = BufWriter::new(&mut file);
     npy::write_f32(&mut out, shape, &logits.values)?;
-    out.flush()
+    out.flush()?;
+    drop(out);
+    file.finish()
 }

@@ -8,9 +8,11 @@ mod bench;
 mod device;
 mod failure;
 mod inspect;
+mod interrupt;
 mod logits;
 mod model;
 mod npy;
+mod output;
 mod parity;
 mod perplexity;
 mod progress;
@@ -26,6 +28,9 @@ use args::{BenchCommand, Cli, Command, ParityCommand};
 use failure::Failure;
 
 fn main() -> ExitCode {
+    if let Some(code) = run::template::serve() {
+        return code;
+    }
     match dispatch(args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

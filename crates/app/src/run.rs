@@ -4,12 +4,11 @@
 
 mod chat;
 mod saved;
+pub mod template;
 mod writer;
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use argon_engine::Engine;
@@ -17,6 +16,7 @@ use argon_engine::sampler::Sampler;
 use argon_engine::tokenizer::{Special, Tokenizer};
 
 use crate::failure::{Failure, OrFail};
+use crate::interrupt::Interrupt;
 use crate::model;
 use crate::progress::Timings;
 use crate::prompt::{Prompt, Source};
@@ -30,7 +30,8 @@ use writer::{End, Writer, write};
 /// # Errors
 /// Of the input, of the work, or [`Failure::Interrupted`]; the timings of what was done are printed in each case.
 pub fn run(settings: Run) -> Result<(), Failure> {
-    let stop = stop_on_ctrl_c()?;
+    let interrupt = Interrupt::catch()?;
+    let stop = interrupt.flag().clone();
     let path = settings.model.as_deref();
     let start = Instant::now();
     let gguf = model::open(path)?;
@@ -71,7 +72,7 @@ pub fn run(settings: Run) -> Result<(), Failure> {
         // The work may have failed in the middle of a chunk.
         (Some(_), Err(Failure::Work(_))) | (None, _) => end,
         (Some(_), _) if writer.session.is_empty() => end,
-        (Some(file), _) => save(file, &job.contents(&writer)).and(end),
+        (Some(file), _) => save(file, &job.contents(&writer), &interrupt).and(end),
     }
 }
 
@@ -131,19 +132,6 @@ fn continue_prompt(writer: &mut Writer, ids: &[u32]) -> Result<(), Failure> {
         }
         End::Interrupted => Err(Failure::Interrupted),
     }
-}
-
-/// A flag that Ctrl-C sets; a second Ctrl-C ends the process at once.
-pub fn stop_on_ctrl_c() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = stop.clone();
-    ctrlc::set_handler(move || {
-        if flag.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
-        }
-    })
-    .or_work("catching Ctrl-C")?;
-    Ok(stop)
 }
 
 /// One line on what runs, and the loader's warnings.

@@ -7,7 +7,7 @@ mod types;
 mod vocabulary;
 mod weights;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,8 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::failure::{Failure, OrFail};
-use crate::run::stop_on_ctrl_c;
+use crate::interrupt::Interrupt;
+use crate::output::NewFile;
 use shape::{Preset, Shape};
 use tensors::Tensor;
 use types::Types;
@@ -67,22 +68,22 @@ pub fn run(args: SynthArgs) -> Result<(), Failure> {
     let plan = plan(&shape, &types)?;
     let tokens = Tokens::new(&shape.vocabulary)?;
     let (path, total) = (&args.output, plan.iter().map(|planned| planned.bytes).sum::<u64>());
-    let file = create(path, args.force)?;
+    let interrupt = Interrupt::catch()?;
+    let mut file = create(path, args.force, &interrupt)?;
     eprintln!("{}: {} tensors, {:.2} GB", path.display(), plan.len(), total as f64 / 1e9);
     for planned in plan.iter().filter(|planned| planned.substituted(&types)) {
         eprintln!("{} is {}: its rows are {} wide", planned.tensor.name, planned.format, planned.tensor.shape[0]);
     }
 
-    let (stop, bar, start) = (stop_on_ctrl_c()?, byte_bar(total), Instant::now());
+    let (bar, start) = (byte_bar(total), Instant::now());
     let writer = metadata::write(Writer::new(), &shape, &types, &tokens, args.seed);
-    let written = write(writer, &plan, args.seed, Watched { out: BufWriter::new(file), stop: &stop, bar: &bar });
+    let out = Watched { out: BufWriter::new(&mut file), stop: interrupt.flag(), bar: &bar };
+    let written = write(writer, &plan, args.seed, out);
     bar.finish_and_clear();
-    if let Err(error) = written {
-        fs::remove_file(path).or_work(format_args!("{}: removing what was written of it", path.display()))?;
-        return Err(match stop.load(Ordering::Relaxed) {
-            true => Failure::Interrupted,
-            false => Failure::work(format_args!("{}: {error}; what was written of it is removed", path.display())),
-        });
+    match written {
+        Ok(()) => file.finish().or_work(path.display())?,
+        Err(_) if interrupt.came() => return Err(Failure::Interrupted),
+        Err(error) => return Err(Failure::work(format_args!("{}: {error}", path.display()))),
     }
     let seconds = start.elapsed().as_secs_f64();
     eprintln!("written in {seconds:.1} s, {:.2} GB/s", total as f64 / 1e9 / seconds);
@@ -133,18 +134,17 @@ fn plan(shape: &Shape, types: &Types) -> Result<Vec<Planned>, Failure> {
     tensors::tensors(shape).into_iter().map(plan).collect()
 }
 
-/// A new file at `path`; an old one is only written over if `force` says so.
-fn create(path: &Path, force: bool) -> Result<File, Failure> {
+/// A new file for `path`; an old one is only replaced if `force` says so.
+fn create<'a>(path: &Path, force: bool, interrupt: &'a Interrupt) -> Result<NewFile<'a>, Failure> {
     let refuse = |what: &dyn std::fmt::Display| Failure::input(format_args!("{}: {what}", path.display()));
     match fs::metadata(path) {
         Ok(_) if !force => {
             return Err(Failure::input(format_args!("{} exists: --force writes over it", path.display())));
         }
-        // What is written of it may have to be removed.
         Ok(metadata) if !metadata.is_file() => return Err(refuse(&"not a regular file")),
         _ => {}
     }
-    if force { File::create(path) } else { File::create_new(path) }.map_err(|error| refuse(&error))
+    NewFile::create(path, interrupt).map_err(|error| refuse(&error))
 }
 
 /// A bar over bytes; nothing is drawn where standard error is no terminal.

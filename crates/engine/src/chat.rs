@@ -3,8 +3,10 @@
 //! Templates are programs that come with the file and are not trusted: they run with a budget of work and memory in
 //! proportion to the messages. They render as in Hugging Face's `transformers`, which they are written for.
 //!
-//! Known gap: minijinja 3.1 adds lists lazily and does not charge for it, so a template that adds a list to itself a
-//! hundred times in a row (`l + l`) can keep a core busy without end.
+//! The budget is minijinja's, and does not cover everything: a list that holds the same list twice on each of fifty levels
+//! costs nothing to make and no end of time to compare, and a chain of a hundred thousand operators exhausts the stack of
+//! the parser. Where the file is somebody else's, a template belongs into a process of its own with limits of its own,
+//! which is where `argon run` puts it.
 
 mod environment;
 
@@ -155,13 +157,18 @@ impl ChatTemplate {
         messages: &[Message],
         options: &ChatOptions,
     ) -> Result<Vec<u32>, ChatError> {
-        let hidden = |message: &Message| {
-            Message::new(tokenizer.hide_control(&message.role), tokenizer.hide_control(&message.content))
-        };
-        let messages: Vec<Message> = messages.iter().map(hidden).collect();
-        let text = self.render(&messages, options)?;
+        let text = self.render(&hide_control(tokenizer, messages), options)?;
         Ok(tokenizer.encode_with_bos(&text, Special::ParseShown)?)
     }
+}
+
+/// The messages with the control tokens in them disguised, so that [`Special::ParseShown`] knows them from those of the
+/// template that renders these messages.
+pub fn hide_control(tokenizer: &Tokenizer, messages: &[Message]) -> Vec<Message> {
+    let hidden = |message: &Message| {
+        Message::new(tokenizer.hide_control(&message.role), tokenizer.hide_control(&message.content))
+    };
+    messages.iter().map(hidden).collect()
 }
 
 /// How many ids at the front are the same in both: what a session that has read `before` need not read again for `after`.

@@ -7,10 +7,11 @@
 use std::io::{self, IsTerminal};
 use std::time::SystemTime;
 
-use argon_engine::chat::{ChatOptions, ChatTemplate, Message, common_prefix};
-use argon_engine::tokenizer::Tokenizer;
+use argon_engine::chat::{ChatOptions, Message, common_prefix, hide_control};
+use argon_engine::tokenizer::{Special, Tokenizer};
 use argon_gguf::Metadata;
 
+use super::template::Template;
 use super::writer::{End, Writer, write};
 use crate::failure::{Failure, OrFail};
 use crate::prompt::Lines;
@@ -21,7 +22,7 @@ const EXIT: &str = "/exit";
 
 /// A conversation.
 pub struct Chat {
-    template: ChatTemplate,
+    template: Template,
     think: Option<bool>,
     /// Everything said so far; the last message is an answer, but at the start.
     pub messages: Vec<Message>,
@@ -39,7 +40,7 @@ impl Chat {
         tokenizer: &Tokenizer,
         name: &str,
     ) -> Result<Chat, Failure> {
-        let template = ChatTemplate::from_gguf(metadata, tokenizer).or_input(name)?;
+        let template = Template::from_gguf(metadata, tokenizer)?;
         let none = || Failure::input(format_args!("{name}: no chat template (tokenizer.chat_template)"));
         let template = template.ok_or_else(none)?;
         if let Some(system) = &settings.system {
@@ -117,6 +118,7 @@ impl Chat {
     fn encode(&self, tokenizer: &Tokenizer, answer: bool) -> Result<Vec<u32>, Failure> {
         let options =
             ChatOptions { add_generation_prompt: answer, enable_thinking: self.think, now: Some(SystemTime::now()) };
-        self.template.encode(tokenizer, &self.messages, &options).or_input("the chat")
+        let text = self.template.render(&hide_control(tokenizer, &self.messages), &options)?;
+        tokenizer.encode_with_bos(&text, Special::ParseShown).or_input("the chat")
     }
 }

@@ -1,6 +1,6 @@
 //! The file of `--session`: one line of JSON, then the session as the engine saves it.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,9 @@ use argon_engine::{Engine, Session, SessionOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, OrFail};
+use crate::interrupt::Interrupt;
 use crate::model;
+use crate::output::NewFile;
 
 /// The version of the line; the engine's part has its own.
 const VERSION: u32 = 1;
@@ -128,21 +130,18 @@ fn read_header(source: &mut impl BufRead) -> Result<Header> {
 ///
 /// # Errors
 /// Of the work.
-pub fn save(path: &Path, contents: &Contents) -> Result<(), Failure> {
-    let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    let new = PathBuf::from(new);
-    write(&new, contents).or_work(new.display())?;
-    fs::rename(&new, path).or_work(path.display())
+pub fn save(path: &Path, contents: &Contents, interrupt: &Interrupt) -> Result<(), Failure> {
+    let mut file = NewFile::create(path, interrupt).or_work(path.display())?;
+    write(BufWriter::new(&mut file), contents).or_work(path.display())?;
+    file.finish().or_work(path.display())
 }
 
-fn write(path: &Path, contents: &Contents) -> Result<()> {
+fn write(mut out: impl Write, contents: &Contents) -> Result<()> {
     let messages = contents.messages.map(|messages| {
         messages.iter().map(|message| (message.role.clone(), message.content.clone())).collect::<Vec<_>>()
     });
     let tokens = contents.session.len();
     let header = Header { argon_session: VERSION, tokens, pending: contents.pending.to_vec(), messages };
-    let mut out = BufWriter::new(File::create(path)?);
     serde_json::to_writer(&mut out, &header)?;
     out.write_all(b"\n")?;
     contents.session.save(&mut out)?;

@@ -183,6 +183,26 @@ fn bos_is_not_doubled() {
     }
 }
 
+/// Not one of these ends by itself; each breaks a budget that is kept inside the process.
+#[test]
+fn a_template_without_end_or_measure_is_ended() {
+    let twice = "{% set a = namespace(s=['x']) %}{% set b = namespace(s=['x']) %}{% for i in range(60) %}\
+        {% set a.s = [a.s, a.s] %}{% set b.s = [b.s, b.s] %}{% endfor %}";
+    let sum = "{% set a = namespace(s=['x']) %}{% for i in range(99) %}{% set a.s = a.s + a.s %}{% endfor %}";
+    let dir = tempfile::tempdir().unwrap();
+    for template in [
+        sum.to_owned(),
+        format!("{twice}{{{{ a.s == b.s }}}}"),
+        format!("{twice}{{{{ a.s ~ 'x' }}}}"),
+        format!("{{{{ {} 1 }}}}", "1 + ".repeat(200_000)),
+    ] {
+        let model = templated(&embedded(), &template, dir.path());
+        let start = std::time::Instant::now();
+        assert_fails(&chat(&model, &[], "a"), 2, &["tokenizer.chat_template takes too much work"]);
+        assert!(start.elapsed().as_secs() < 60, "{template:.100}");
+    }
+}
+
 #[test]
 fn a_chat_that_cannot_be_is_refused_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();

@@ -50,6 +50,30 @@ fn what_cannot_be_written_leaves_nothing_behind() {
     assert!(dir.path().is_dir());
 }
 
+/// One Ctrl-C asks it to stop, two at once end it.
+#[cfg(unix)]
+#[test]
+fn ctrl_c_leaves_nothing_behind() {
+    for times in [1, 2] {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("large.gguf");
+        // Takes seconds to write.
+        let args =
+            ["synth", "--preset", "qwen3.8-flash-next", "--layers", "1", "--ple-rows", "1024", "-o", text(&file)];
+        let mut child = crate::argon(&args).spawn().unwrap();
+        while fs::read_dir(dir.path()).unwrap().count() == 0 {
+            assert_eq!(child.try_wait().unwrap(), None);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let pid = child.id().to_string();
+        for _ in 0..times {
+            assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        }
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn a_device_is_not_written_to_and_stays() {

@@ -65,7 +65,10 @@ pub(super) fn reveal(text: &str) -> Cow<'_, str> {
 
 /// The character that begins behind [`BEGIN`], and the text behind it.
 fn hidden_character(text: &str) -> Option<(char, &str)> {
-    let (digits, behind) = text.split_once(END)?;
+    // U+10FFFF has six digits. Without a limit, a text of nothing but beginnings would take quadratic time.
+    const MOST_DIGITS: usize = 6;
+    let end = text.char_indices().take(MOST_DIGITS + 1).find(|(_, c)| *c == END)?.0;
+    let (digits, behind) = (&text[..end], &text[end + END.len_utf8()..]);
     let code = digits.chars().try_fold(0u32, |code, c| {
         let digit = u32::from(c).checked_sub(DIGITS).filter(|digit| *digit < 16)?;
         code.checked_mul(16)?.checked_add(digit)
@@ -94,6 +97,13 @@ mod tests {
         {
             assert_eq!(reveal(text), text);
         }
+    }
+
+    /// Were it quadratic, this would take hours.
+    #[test]
+    fn beginnings_without_end_are_no_trap() {
+        let text = "\u{FDD0}".repeat(1_000_000);
+        assert_eq!(reveal(&text), text);
     }
 
     proptest! {

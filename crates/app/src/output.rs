@@ -1,0 +1,128 @@
+//! Files that are there whole or not at all: written under another name beside their own, and renamed in the end.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::interrupt::Interrupt;
+
+/// A file on its way to its place. Dropped before [`finish`](Self::finish), it leaves nothing behind, and what was at its
+/// place is still there.
+pub struct NewFile<'a> {
+    file: File,
+    place: PathBuf,
+    /// Where it is until then; `None` where it must be written at its place: a pipe or a device.
+    part: Option<PathBuf>,
+    interrupt: &'a Interrupt,
+}
+
+impl<'a> NewFile<'a> {
+    /// A file that will be at `path`; a second Ctrl-C in between removes it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn create(path: &Path, interrupt: &'a Interrupt) -> io::Result<Self> {
+        let place = match fs::metadata(path) {
+            Ok(there) if !there.is_file() => {
+                let file = File::options().write(true).open(path)?;
+                return Ok(Self { file, place: path.to_owned(), part: None, interrupt });
+            }
+            // Through a link, to what it leads to.
+            Ok(_) => fs::canonicalize(path)?,
+            Err(_) => path.to_owned(),
+        };
+        let mut part = place.clone().into_os_string();
+        part.push(format!(".{}.part", std::process::id()));
+        let part = PathBuf::from(part);
+        let file = File::create_new(&part)?;
+        interrupt.removes(Some(&part));
+        Ok(Self { file, place, part: Some(part), interrupt })
+    }
+
+    /// Puts it in its place, instead of what was there.
+    ///
+    /// # Errors
+    /// The system's; then it leaves nothing behind.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.file.flush()?;
+        if let Some(part) = &self.part {
+            fs::rename(part, &self.place)?;
+            self.part = None;
+        }
+        Ok(())
+    }
+}
+
+impl Write for NewFile<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for NewFile<'_> {
+    fn drop(&mut self) {
+        if let Some(part) = &self.part {
+            // Whatever failed has been reported; this could only be reported beside it.
+            let _ = fs::remove_file(part);
+        }
+        self.interrupt.removes(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<String> =
+            fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_is_there_when_it_is_finished() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, interrupt) = (dir.path().join("f"), Interrupt::default());
+        let mut file = NewFile::create(&path, &interrupt).unwrap();
+        file.write_all(b"one").unwrap();
+        assert!(!path.exists());
+        file.finish().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"one");
+        let mut file = NewFile::create(&path, &interrupt).unwrap();
+        file.write_all(b"two").unwrap();
+        drop(file);
+        assert_eq!(fs::read(&path).unwrap(), b"one");
+        assert_eq!(names(dir.path()), ["f"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_stays_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("f"), dir.path().join("link"));
+        fs::write(&path, "old").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let interrupt = Interrupt::default();
+        let mut file = NewFile::create(&link, &interrupt).unwrap();
+        file.write_all(b"new").unwrap();
+        file.finish().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(names(dir.path()), ["f", "link"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_device_is_written_to_and_stays() {
+        let interrupt = Interrupt::default();
+        let mut file = NewFile::create(Path::new("/dev/null"), &interrupt).unwrap();
+        file.write_all(b"gone").unwrap();
+        file.finish().unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+    }
+}
