@@ -35,7 +35,7 @@ pub enum Command {
     /// Say what is in a GGUF file, without reading its weights
     Inspect(InspectArgs),
     /// Measure speed
-    Bench(BenchArgs),
+    Bench(crate::bench::BenchArgs),
     /// Measure how well a model foretells a text
     Perplexity(PerplexityArgs),
     /// Compare with numbers that others computed
@@ -60,6 +60,12 @@ pub struct RunArgs {
     /// File with a session to go on from, if it is there, and to save to in the end
     #[arg(long = "session", value_name = "FILE")]
     pub session_file: Option<PathBuf>,
+    /// Say where the prompt's time goes, by stage; into FILE as a page of pictures, or as JSON if it ends in .json
+    #[arg(long, value_name = "FILE", num_args = 0..=1, conflicts_with = "chat")]
+    pub profile: Option<Option<PathBuf>>,
+    /// File to write the choices of the prompt's tokens to, for argon bench --routing
+    #[arg(long, value_name = "FILE", conflicts_with = "chat")]
+    pub record_routing: Option<PathBuf>,
     #[command(flatten)]
     pub session: SessionArgs,
     /// Context in tokens; 0: what the model was trained for [default: prompt and answer together, in a chat 8192]
@@ -195,21 +201,6 @@ pub struct InspectArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-}
-
-/// `argon bench`.
-#[derive(Debug, Args)]
-pub struct BenchArgs {
-    /// What to measure.
-    #[command(subcommand)]
-    pub command: BenchCommand,
-}
-
-/// What `argon bench` measures.
-#[derive(Debug, Subcommand)]
-pub enum BenchCommand {
-    /// Time prompts and generation of a whole model, as llama-bench does
-    Model(BenchModelArgs),
 }
 
 /// `argon bench model`.

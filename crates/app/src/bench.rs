@@ -1,14 +1,64 @@
-//! `argon bench`: how fast it is, as a table to read and as JSON to keep.
+//! `argon bench`: how fast it is, as tables to read, as JSON and CSV to keep, and as a page of pictures.
+//!
+//! [`model`] times whole prompts. The others time the parts of a mixture-of-experts layer: [`plan`], [`moe`]
+//! and [`dense`]; what they have in common is in the files beside them.
 
+mod args;
+mod cold;
+mod dense;
+mod machine;
 pub mod model;
+mod moe;
+pub mod page;
+mod plan;
+pub mod report;
+pub mod routing;
+mod setup;
+pub mod times;
 
 use std::fmt;
 use std::path::Path;
 
+use clap::{Args, Subcommand};
 use serde::Serialize;
 
+use crate::args::BenchModelArgs;
 use crate::failure::{Failure, OrFail};
 
+/// `argon bench`.
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
+pub struct BenchArgs {
+    /// What to measure.
+    #[command(subcommand)]
+    pub command: BenchCommand,
+}
+
+/// What `argon bench` measures.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Time the plan, stage by stage and as a sequence of layers, every variant beside the others
+    Plan(args::PlanArgs),
+    /// Time the routed part of a mixture-of-experts layer: plan, gate and up, down, combine
+    Moe(args::MoeArgs),
+    /// Time dense products, format by format
+    Dense(args::DenseArgs),
+    /// Time prompts and generation of a whole model, as llama-bench does
+    Model(BenchModelArgs),
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Of the input, or of the work.
+pub fn run(args: BenchArgs) -> Result<(), Failure> {
+    match args.command {
+        BenchCommand::Plan(args) => plan::run(args),
+        BenchCommand::Moe(args) => moe::run(args),
+        BenchCommand::Dense(args) => dense::run(args),
+        BenchCommand::Model(args) => model::run(args.try_into()?),
+    }
+}
 /// Speeds of the same work done several times, in units of work per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Speed {

@@ -42,7 +42,7 @@ fn named(kind: DeviceKind, threads: Option<NonZero<usize>>) -> Opened {
 }
 
 /// How a card is set up here.
-fn cuda(ordinal: usize) -> CudaOptions {
+pub fn cuda(ordinal: usize) -> CudaOptions {
     CudaOptions {
         ordinal,
         libraries: environment::toolkits(),

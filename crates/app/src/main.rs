@@ -13,6 +13,7 @@ mod logits;
 mod model;
 mod npy;
 mod output;
+mod page;
 mod parity;
 mod perplexity;
 mod progress;
@@ -24,7 +25,7 @@ mod table;
 
 use std::process::ExitCode;
 
-use args::{BenchCommand, Cli, Command, ParityCommand};
+use args::{Cli, Command, ParityCommand};
 use failure::Failure;
 
 fn main() -> ExitCode {
@@ -42,9 +43,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Run(args) => run::run(args.try_into()?),
         Command::Logits(args) => logits::run(args.try_into()?),
         Command::Inspect(args) => inspect::run(args),
-        Command::Bench(args) => match args.command {
-            BenchCommand::Model(args) => bench::model::run(args.try_into()?),
-        },
+        Command::Bench(args) => bench::run(args),
         Command::Perplexity(args) => perplexity::run(args.try_into()?),
         Command::Synth(args) => synth::run(args),
         Command::Parity(args) => match args.command {

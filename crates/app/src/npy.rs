@@ -122,16 +122,26 @@ fn shape_of(header: &str) -> Result<Vec<usize>> {
 /// Those of `out`. `data` fits `shape`, which the caller has seen to.
 pub fn write_f32(out: &mut impl Write, shape: &[usize], data: &[f32]) -> io::Result<()> {
     debug_assert_eq!(shape.iter().product::<usize>(), data.len());
-    out.write_all(&header_f32(shape))?;
+    out.write_all(&header("<f4", shape))?;
     data.iter().try_for_each(|value| out.write_all(&value.to_le_bytes()))
 }
 
-/// The version 1.0 header of an f32 array. A shape of a few axes keeps it far below the 65,535 bytes it may have.
-fn header_f32(shape: &[usize]) -> Vec<u8> {
+/// Writes `data` as an i32 array of this shape.
+///
+/// # Errors
+/// As [`write_f32`].
+pub fn write_i32(out: &mut impl Write, shape: &[usize], data: &[i32]) -> io::Result<()> {
+    debug_assert_eq!(shape.iter().product::<usize>(), data.len());
+    out.write_all(&header("<i4", shape))?;
+    data.iter().try_for_each(|value| out.write_all(&value.to_le_bytes()))
+}
+
+/// The version 1.0 header of an array of this type. A shape of a few axes keeps it far below the 65,535 bytes it may have.
+fn header(descr: &str, shape: &[usize]) -> Vec<u8> {
     let axes: String = shape.iter().map(|axis| format!("{axis}, ")).collect();
     // Python spells a tuple of one "(n,)" and longer ones "(n, m)"; NumPy writes exactly that.
     let axes = if shape.len() == 1 { axes.trim_end() } else { axes.trim_end_matches(", ") };
-    let mut text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({axes}), }}");
+    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({axes}), }}");
     let before = MAGIC.len() + 2 + 2;
     while !(before + text.len() + 1).is_multiple_of(ALIGNMENT) {
         text.push(' ');
@@ -174,13 +184,21 @@ mod tests {
     }
 
     #[test]
+    fn integers_read_back() {
+        let (mut bytes, data) = (Vec::new(), [1, -1, i32::MAX, i32::MIN, 0, 7]);
+        write_i32(&mut bytes, &[1, 3, 2], &data).unwrap();
+        let data = data.map(i64::from).to_vec();
+        assert_eq!(parse::<i64>(&bytes).unwrap(), Array { shape: vec![1, 3, 2], data });
+    }
+
+    #[test]
     fn malformed_files_are_refused() {
         let good = written(&[2, 2], &[1.0, 2.0, 3.0, 4.0]);
         for cut in 0..good.len() {
             assert!(parse::<f32>(&good[..cut]).is_err(), "cut at {cut}");
         }
         assert!(parse::<i64>(&good).unwrap_err().to_string().contains("<f4"));
-        assert!(parse::<f32>(&header_f32(&[usize::MAX, 2])).is_err());
+        assert!(parse::<f32>(&header("<f4", &[usize::MAX, 2])).is_err());
         let at = good.windows(5).position(|w| w == b"False").unwrap();
         let fortran = [&good[..at], b"True ", &good[at + 5..]].concat();
         assert!(parse::<f32>(&fortran).unwrap_err().to_string().contains("Fortran"));

@@ -3,6 +3,7 @@
 //! Standard output gets the continuation and nothing else; everything about the run goes to standard error.
 
 mod chat;
+mod profile;
 mod saved;
 pub mod template;
 mod writer;
@@ -22,6 +23,7 @@ use crate::progress::Timings;
 use crate::prompt::{Prompt, Source};
 use crate::settings::{CHAT_CONTEXT, Context, Run};
 use chat::Chat;
+use profile::Profiler;
 use saved::{Contents, Saved, save};
 use writer::{End, Writer, write};
 
@@ -65,15 +67,29 @@ pub fn run(settings: Run) -> Result<(), Failure> {
     };
     let history = [session.tokens(), &pending].concat();
     let (predict, ignore_eos) = (settings.predict, settings.ignore_eos);
-    let mut writer = Writer { session, sampler, tokenizer, history, predict, ignore_eos, stop, timings };
+    let watched = settings.profile.is_some() || settings.record_routing.is_some();
+    let profiler = watched.then(|| Profiler::new(&engine));
+    let mut writer = Writer { session, sampler, tokenizer, history, predict, ignore_eos, stop, timings, profiler };
     let end = job.run(&mut writer);
     eprintln!("{}", writer.timings);
+    let end = end.and_then(|()| tell(&settings, &writer));
     match (&settings.session_file, &end) {
         // The work may have failed in the middle of a chunk.
         (Some(_), Err(Failure::Work(_))) | (None, _) => end,
         (Some(_), _) if writer.session.is_empty() => end,
         (Some(file), _) => save(file, &job.contents(&writer), &interrupt).and(end),
     }
+}
+
+/// Says and writes what was to be found out about the prompt.
+fn tell(settings: &Run, writer: &Writer) -> Result<(), Failure> {
+    let Some(profiler) = &writer.profiler else { return Ok(()) };
+    if let Some(file) = &settings.profile {
+        let profile = profiler.profile(writer.timings.prefill.tokens, writer.session.chunk());
+        eprintln!("\n{}", profile.table());
+        file.as_deref().map_or(Ok(()), |file| profile.write(file))?;
+    }
+    settings.record_routing.as_deref().map_or(Ok(()), |file| profiler.write_routing(file))
 }
 
 /// What is to be done.

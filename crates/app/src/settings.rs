@@ -151,6 +151,10 @@ pub struct Run {
     pub chat: Option<Chat>,
     /// The file to resume a session from and to save it to.
     pub session_file: Option<PathBuf>,
+    /// Whether to say where the prompt's time goes, and the file to show it in.
+    pub profile: Option<Option<PathBuf>>,
+    /// The file to write the prompt's choices of experts to.
+    pub record_routing: Option<PathBuf>,
     /// Tokens to generate at most; as many as fit where absent.
     pub predict: Option<usize>,
     /// How much context.
@@ -199,6 +203,8 @@ impl TryFrom<args::RunArgs> for Run {
             predict: count_or_minus_one("--predict", args.predict.unwrap_or(if chat.is_some() { -1 } else { 128 }))?,
             chat,
             session_file: args.session_file,
+            profile: args.profile,
+            record_routing: args.record_routing,
             context: match args.ctx_size {
                 None => Context::Needed,
                 Some(0) => Context::Trained,
@@ -442,13 +448,13 @@ fn count_or_minus_one(flag: &str, value: i64) -> Result<Option<usize>, Failure> 
     }
 }
 
-fn within(flag: &str, value: usize, least: usize, most: usize) -> Result<usize, Failure> {
+pub fn within(flag: &str, value: usize, least: usize, most: usize) -> Result<usize, Failure> {
     if (least..=most).contains(&value) {
         return Ok(value);
     }
     Err(refused(flag, value, &format!("from {least} to {most}")))
 }
 
-fn refused(flag: &str, value: impl std::fmt::Display, wanted: &str) -> Failure {
+pub fn refused(flag: &str, value: impl std::fmt::Display, wanted: &str) -> Failure {
     Failure::input(format_args!("{flag} is {value}; it must be {wanted}"))
 }

@@ -5,7 +5,7 @@ mod shape;
 mod tensors;
 mod types;
 mod vocabulary;
-mod weights;
+pub mod weights;
 
 use std::fs;
 use std::io::{self, BufWriter, Write};

@@ -8,11 +8,12 @@ use std::time::Instant;
 
 use argon_engine::sampler::Sampler;
 use argon_engine::tokenizer::Tokenizer;
-use argon_engine::{EngineError, Logits, LogitsOut, Session};
+use argon_engine::{EngineError, Logits, LogitsOut, Progress, Session};
 
 use crate::failure::{Failure, OrFail, stdout_failure};
 use crate::model;
 use crate::progress::{Phase, PrefillBar, Timings};
+use crate::run::profile::Profiler;
 
 /// How a continuation came to its end.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,6 +44,8 @@ pub struct Writer<'a> {
     pub stop: Arc<AtomicBool>,
     /// How long everything took, all prompts together.
     pub timings: Timings,
+    /// Who watches the prompts.
+    pub profiler: Option<Profiler>,
 }
 
 impl Writer<'_> {
@@ -53,20 +56,29 @@ impl Writer<'_> {
         let kept = self.session.keep(&self.history).map_err(|error| model::failure(error, "prefill"))?;
         let bar = PrefillBar::new(self.history.len() - kept);
         let start = Instant::now();
+        self.profiler.iter_mut().for_each(Profiler::start);
         let logits = self.read_from(kept, mark, &bar);
+        let watched = self.profiler.as_mut().map_or(Ok(()), Profiler::stop);
         bar.leave();
         self.timings.prefill += Phase { tokens: self.session.len() - kept, time: start.elapsed() };
-        logits
+        let logits = logits?;
+        watched.or_work("prefill")?;
+        Ok(logits)
     }
 
     fn read_from(&mut self, kept: usize, mark: Option<usize>, bar: &PrefillBar) -> Result<LogitsOut, Failure> {
         let (history, session, stop) = (&self.history, &mut self.session, &self.stop);
-        let prefill = |session: &mut Session, to: usize, logits| {
+        let profiler = &mut self.profiler;
+        let mut prefill = |session: &mut Session, to: usize, logits| {
             let from = session.len();
-            session.prefill(&history[from..to], logits, &mut |progress| {
+            let mut progress = |progress: Progress| {
                 bar.set(from - kept + progress.work());
                 if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            })
+            };
+            match profiler {
+                Some(profiler) => session.prefill_watched(&history[from..to], logits, &mut progress, profiler),
+                None => session.prefill(&history[from..to], logits, &mut progress),
+            }
         };
         if let Some(mark) = mark.filter(|mark| (kept..history.len()).contains(mark)) {
             let marked = prefill(session, mark, Logits::None).and_then(|_| session.mark());

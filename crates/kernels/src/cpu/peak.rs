@@ -21,7 +21,7 @@ pub struct Peaks {
 }
 
 /// Tries of which the best counts.
-const TRIES: usize = 7;
+const TRIES: usize = 15;
 
 /// Bytes that are read: more than caches hold.
 const READ_BYTES: usize = 512 << 20;

@@ -1,0 +1,166 @@
+//! What is measured on, and its ceilings: how fast memory and arithmetic can be there, measured by this program itself.
+
+use argon_gguf::{Bytes, Format};
+use argon_kernels::cpu::{CpuDevice, CpuOptions};
+use argon_kernels::device::{Clock, tensor};
+use argon_kernels::op::{Copy, Epilogue, Gemm, RowMap};
+use argon_kernels::{DType, Device, DeviceError, Op, Precision, Weight};
+use serde::Serialize;
+
+use super::times::Times;
+use crate::settings;
+
+/// A device and its ceilings.
+#[derive(Clone, Debug, Serialize)]
+pub struct Machine {
+    /// As `--device` names it.
+    pub device: String,
+    /// What it is.
+    pub name: String,
+    /// The precision of products.
+    pub precision: &'static str,
+    /// Whose clock.
+    pub clock: &'static str,
+    /// Bytes a second that memory gives.
+    pub memory_bytes_per_s: f64,
+    /// How that was measured.
+    pub memory_how: &'static str,
+    /// Operations a second of products in this precision; a multiply-add is two.
+    pub operations_per_s: f64,
+    /// How that was measured.
+    pub operations_how: &'static str,
+    /// Operations a second of products with weights that are plain floats, where they are not computed in the precision's
+    /// own way.
+    pub float_operations_per_s: Option<f64>,
+    /// Bytes of the last cache, where the system tells.
+    pub cache_bytes: Option<u64>,
+}
+
+impl Machine {
+    /// Measures the ceilings of `device`, which `settings` describes.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn measure(
+        device: &dyn Device,
+        settings: &settings::Device,
+        precision: Precision,
+    ) -> Result<Self, DeviceError> {
+        let info = device.info();
+        let ceilings = match info.id.as_str() {
+            "cpu" => of_cpu(settings, precision)?,
+            _ => of_any(device, precision)?,
+        };
+        Ok(Machine {
+            precision: precision.name(),
+            clock: match device.clock() {
+                Clock::Host => "the host's clock, around work and the wait for its end",
+                Clock::Device => "the device's events",
+            },
+            cache_bytes: (info.id == "cpu").then(last_cache).flatten(),
+            memory_bytes_per_s: ceilings.memory.0,
+            memory_how: ceilings.memory.1,
+            operations_per_s: ceilings.operations.0,
+            operations_how: ceilings.operations.1,
+            float_operations_per_s: ceilings.floats,
+            device: info.id,
+            name: info.name,
+        })
+    }
+}
+
+impl Machine {
+    /// Operations a second that products with weights in `format` can reach.
+    pub fn operations_of(&self, format: Format) -> f64 {
+        self.float_operations_per_s.filter(|_| format.block_len() == 1).unwrap_or(self.operations_per_s)
+    }
+}
+
+/// Numbers with how they were measured.
+struct Ceilings {
+    memory: (f64, &'static str),
+    operations: (f64, &'static str),
+    floats: Option<f64>,
+}
+
+fn of_cpu(settings: &settings::Device, precision: Precision) -> Result<Ceilings, DeviceError> {
+    let peaks = CpuDevice::new(CpuOptions { threads: settings.threads, ..CpuOptions::default() })?.peaks()?;
+    Ok(Ceilings {
+        memory: (peaks.read, "all threads read 512 MiB"),
+        operations: match precision {
+            Precision::Int8 => (peaks.int8, "8-bit products with 32-bit sums, in registers"),
+            Precision::F16 => (peaks.int8 / 2.0, "half the rate of 8-bit products: activations are two planes of them"),
+            _ => (peaks.f32, "f32 multiply-adds in registers"),
+        },
+        floats: Some(peaks.f32),
+    })
+}
+
+/// Seconds of a piece of work that is long enough to be measured.
+const LONG_ENOUGH: f64 = 0.02;
+
+/// A device of which nothing is known: a copy and a product, as large as it takes to keep it busy.
+fn of_any(device: &dyn Device, precision: Precision) -> Result<Ceilings, DeviceError> {
+    let copied = largest(
+        1 << 20,
+        1 << 30,
+        |bytes| {
+            let half = |_| tensor(device, DType::F32, bytes / 4096, 1, 1024);
+            let (src, dst) = (half(0)?, half(1)?);
+            Ok((Op::from(Copy { src, dst }), 2.0 * bytes as f64))
+        },
+        device,
+    )?;
+    let multiplied = largest(
+        128,
+        8192,
+        |n| {
+            let w = device.constant(Bytes::from(vec![0x2c; 2 * n * n]))?;
+            let w = Weight::dense(w, Format::F16, 1, n, n)
+                .ok_or(DeviceError::OutOfMemory { device: device.info().id, bytes: 2 * n * n })?;
+            let (x, out) = (tensor(device, DType::F32, n, 1, n)?, tensor(device, DType::F32, n, 1, n)?);
+            let gemm = Gemm { x, w, bias: None, rows: RowMap::Identity, epilogue: Epilogue::Store, precision, out };
+            Ok((Op::from(gemm), 2.0 * (n as f64).powi(3)))
+        },
+        device,
+    )?;
+    Ok(Ceilings {
+        memory: (copied, "a copy, bytes read and bytes written together"),
+        operations: (multiplied, "a dense product with F16 weights in the same precision"),
+        floats: None,
+    })
+}
+
+/// The work a second of an op, doubled in size from `least` on until it takes long enough or has the size `most`.
+fn largest(
+    least: usize,
+    most: usize,
+    op: impl Fn(usize) -> Result<(Op, f64), DeviceError>,
+    device: &dyn Device,
+) -> Result<f64, DeviceError> {
+    let mut size = least;
+    loop {
+        let (op, work) = op(size)?;
+        let once = |_| device.elapsed(&mut || device.enqueue(&op));
+        if size >= most || once(0)?.min(once(1)?) >= LONG_ENOUGH {
+            let times = Times::measure(Some(7), once)?;
+            return Ok(work / times.p10);
+        }
+        size *= 2;
+    }
+}
+
+/// Bytes of the largest cache of the first processor, where Linux tells.
+fn last_cache() -> Option<u64> {
+    let dir = std::fs::read_dir("/sys/devices/system/cpu/cpu0/cache").ok()?;
+    let sizes = dir.flatten().filter_map(|entry| {
+        let text = std::fs::read_to_string(entry.path().join("size")).ok()?;
+        let text = text.trim();
+        match (text.strip_suffix('K'), text.strip_suffix('M')) {
+            (Some(kib), _) => Some(kib.parse::<u64>().ok()? << 10),
+            (_, Some(mib)) => Some(mib.parse::<u64>().ok()? << 20),
+            _ => text.parse().ok(),
+        }
+    });
+    sizes.max()
+}

@@ -1,0 +1,232 @@
+//! A bench's report as pictures.
+
+use super::report::{Record, Report, Shape};
+use super::times::{digits, time};
+use crate::page::bars::{self, Row};
+use crate::page::lines::{self, Line, Spacing};
+use crate::page::roofline::{self, Point};
+use crate::page::scale::Base;
+use crate::page::{Page, heat};
+
+/// The whole page.
+pub fn of(report: &Report) -> String {
+    let mut page = Page::new(&format!("argon bench {}", report.bench), &small_print(report));
+    match report.bench {
+        "plan" => plan(&mut page, report),
+        "moe" => moe(&mut page, report),
+        "dense" => dense(&mut page, report),
+        _ => gather(&mut page, report),
+    }
+    if !report.plans.is_empty() {
+        let named = report.plans.iter().map(|plan| (format!("T = {}", plan.tokens), plan.clone()));
+        routing(&mut page, &named.collect::<Vec<_>>());
+    }
+    if !report.loads.is_empty() {
+        let text =
+            "Each cell is an expert of a layer, in a stronger colour the more of the longest chunk's tokens it gets.";
+        page.picture("Load of the experts, layer by layer", text, &heat::draw(&report.loads, "load of experts"));
+    }
+    page.table("All measurements", &HEADER, &report.records.iter().map(row).collect::<Vec<_>>());
+    page.html()
+}
+
+/// What was measured, on what, and how.
+fn small_print(report: &Report) -> Vec<String> {
+    let (m, mut lines) = (&report.machine, Vec::new());
+    lines.push(format!("{} ({}), products in {}, argon {}", m.device, m.name, m.precision, report.version));
+    lines.push(format!(
+        "ceilings, measured: memory {:.1} GB/s ({}), products {:.0} GOP/s ({})",
+        m.memory_bytes_per_s / 1e9,
+        m.memory_how,
+        m.operations_per_s / 1e9,
+        m.operations_how,
+    ));
+    lines.push(format!("medians; timed by {}", m.clock));
+    lines.extend(report.notes.iter().cloned());
+    lines
+}
+
+const HEADER: [&str; 11] =
+    ["stage", "variant", "T", "median", "p10", "p90", "runs", "GB/s", "of memory", "GOP/s", "of products"];
+
+fn row(record: &Record) -> Vec<String> {
+    let rate = |value: Option<f64>| value.map_or_else(String::new, |value| digits(value / 1e9));
+    let share = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{:.0} %", 100.0 * value));
+    vec![
+        record.stage.clone(),
+        record.variant.clone(),
+        record.tokens.to_string(),
+        time(record.times.median),
+        time(record.times.p10),
+        time(record.times.p90),
+        record.times.runs.to_string(),
+        rate(record.bytes_per_s),
+        share(record.memory_share),
+        rate(record.operations_per_s),
+        share(record.operations_share),
+    ]
+}
+
+/// Chunks that were measured.
+fn chunks(report: &Report) -> Vec<usize> {
+    let mut chunks: Vec<usize> = report.records.iter().map(|record| record.tokens).collect();
+    chunks.dedup();
+    chunks
+}
+
+fn plan(page: &mut Page, report: &Report) {
+    let names = [(0, "hist"), (1, "scan"), (6, "hist and scan as one"), (3, "clear"), (2, "place")];
+    let series = |stage: &str| match stage {
+        "hist" => 0,
+        "scan" => 1,
+        "hist_scan" => 6,
+        "clear" => 3,
+        _ => 2,
+    };
+    for tokens in chunks(report) {
+        let of_chunk: Vec<&Record> = report.records.iter().filter(|record| record.tokens == tokens).collect();
+        let mut rows: Vec<Row> = Vec::new();
+        for record in of_chunk.iter().filter(|record| record.stage != "plan") {
+            let label = record.variant.clone();
+            if rows.last().is_none_or(|row| row.label != label) {
+                rows.push(Row { label, total: String::new(), parts: Vec::new() });
+            }
+            if let Some(row) = rows.last_mut() {
+                row.parts.push((series(&record.stage), record.times.median * 1e6, time(record.times.median)));
+            }
+        }
+        for row in &mut rows {
+            row.total = time(row.parts.iter().map(|part| part.1).sum::<f64>() / 1e6);
+        }
+        if !rows.is_empty() {
+            let heading = format!("T = {tokens}: stages alone");
+            page.picture(&heading, "Each stage called by itself.", &bars::draw(&rows, &names, "µs", &heading));
+        }
+        let whole = of_chunk.iter().filter(|record| record.stage == "plan").map(|record| Row {
+            label: record.variant.clone(),
+            total: format!("{} ({} to {})", time(record.times.median), time(record.times.p10), time(record.times.p90)),
+            parts: vec![(4, record.times.median * 1e6, String::new())],
+        });
+        let heading = format!("T = {tokens}: a layer of a sequence of {} layers", report.setting["layers"]);
+        let text = "Whole plans, enqueued one a layer as a model does; medians, and the middle 80 % of the runs.";
+        page.picture(&heading, text, &bars::draw(&whole.collect::<Vec<_>>(), &[], "µs a layer", &heading));
+    }
+}
+
+/// The stages of a layer, and their colours.
+const STAGES: [(usize, &str); 4] = [(3, "plan"), (0, "gate_up"), (1, "down"), (2, "combine")];
+
+fn moe(page: &mut Page, report: &Report) {
+    let series = |stage: &str| STAGES.iter().find(|(_, name)| *name == stage).map_or(4, |(series, _)| *series);
+    let rows = chunks(report).into_iter().map(|tokens| {
+        let of_chunk = || report.records.iter().filter(move |record| record.tokens == tokens);
+        let layer = of_chunk().find(|record| record.stage == "layer").map_or(0.0, |record| record.times.median);
+        let stages = of_chunk().filter(|record| record.stage != "layer");
+        Row {
+            label: format!("T = {tokens}"),
+            total: time(layer),
+            parts: stages
+                .map(|record| {
+                    let each = record.times.median * 1e6 / tokens as f64;
+                    (series(&record.stage), each, time(record.times.median))
+                })
+                .collect(),
+        }
+    });
+    let text = "How long a token takes in a layer, by stage. On the bars, the time of the whole chunk; beside them, that of \
+                the layer in one go, after routing.";
+    let rows: Vec<Row> = rows.collect();
+    page.picture("Where the time goes", text, &bars::draw(&rows, &STAGES, "µs for each token", "time by stage"));
+    let points = report.records.iter().filter(|record| ["gate_up", "down"].contains(&record.stage.as_str()));
+    let points = points.filter_map(|record| point(record, format!("T = {}", record.tokens), series(&record.stage)));
+    roof(page, report, &points.collect::<Vec<_>>(), &STAGES[1..3]);
+}
+
+fn dense(page: &mut Page, report: &Report) {
+    for tokens in chunks_sorted(report) {
+        let rows = report.records.iter().filter(|record| record.tokens == tokens).map(|record| Row {
+            label: record.variant.clone(),
+            total: format!(
+                "{} GOP/s, {:.0} %",
+                digits(record.operations_per_s.unwrap_or(0.0) / 1e9),
+                100.0 * record.operations_share.unwrap_or(0.0)
+            ),
+            parts: vec![(0, record.times.median * 1e3, time(record.times.median))],
+        });
+        let heading = format!("{tokens} rows of activations");
+        let text = "Beside the bars, how fast that is, and its share of what the device's arithmetic allows.";
+        page.picture(&heading, text, &bars::draw(&rows.collect::<Vec<_>>(), &[], "ms", &heading));
+    }
+    let several = chunks_sorted(report).len() > 1;
+    let name = |record: &Record| match several {
+        true => format!("{}, T = {}", record.variant, record.tokens),
+        false => record.variant.clone(),
+    };
+    let points: Vec<Point> = report.records.iter().filter_map(|record| point(record, name(record), 0)).collect();
+    roof(page, report, &points, &[]);
+}
+
+fn gather(page: &mut Page, report: &Report) {
+    let rows = report.records.iter().map(|record| Row {
+        label: format!("T = {}, from {}", record.tokens, record.variant),
+        total: format!("{} GB/s", digits(record.bytes_per_s.unwrap_or(0.0) / 1e9)),
+        parts: vec![(usize::from(record.variant != "f32"), record.times.median * 1e6, time(record.times.median))],
+    });
+    let text = "Copies of tokens to the rows of their experts.";
+    page.picture("Gather", text, &bars::draw(&rows.collect::<Vec<_>>(), &[], "µs", "time of the gather"));
+}
+
+/// Chunks in ascending order.
+fn chunks_sorted(report: &Report) -> Vec<usize> {
+    let mut chunks = chunks(report);
+    chunks.sort_unstable();
+    chunks.dedup();
+    chunks
+}
+
+fn point(record: &Record, name: String, series: usize) -> Option<Point> {
+    let (bytes, operations, rate) = (record.bytes?, record.operations?, record.operations_per_s?);
+    Some(Point { name, series, intensity: operations / bytes, rate })
+}
+
+fn roof(page: &mut Page, report: &Report, points: &[Point], names: &[(usize, &str)]) {
+    let m = &report.machine;
+    let text = "The grey roof is what memory (its slope) and arithmetic (its flat part) allow on this device, as measured. \
+                A point on the roof cannot be faster; below it, the distance is what is left to gain.";
+    let svg = roofline::draw(points, m.memory_bytes_per_s, m.operations_per_s, names, "roofline");
+    page.picture("Roofline", text, &svg);
+}
+
+/// How many rows the experts got, and what padding to whole tiles costs, for several plans by name.
+pub fn routing(page: &mut Page, plans: &[(String, Shape)]) {
+    let by_rank = |(name, plan): &(String, Shape)| {
+        let loaded = plan.rows_per_expert.iter().take_while(|rows| **rows > 0).enumerate();
+        let points = loaded.map(|(i, &rows)| [i as f64, f64::from(rows)]);
+        Line { name: name.clone(), points: points.collect(), marks: Vec::new() }
+    };
+    let active = plans.iter().map(|(name, plan)| format!("{} of {} ({name})", plan.active, plan.rows_per_expert.len()));
+    let active = active.collect::<Vec<_>>().join(", ");
+    let text = format!("Experts in the order of their load; those with at least one row are {active}.");
+    let lines: Vec<Line> = plans.iter().map(by_rank).collect();
+    let axes = ["experts, the one with the most rows first", "rows"];
+    let svg = lines::draw(&lines, [Spacing::Linear, Spacing::Log(Base::Ten)], axes, "rows of each expert");
+    page.picture("Rows of each expert", &text, &svg);
+
+    let share = |plan: &Shape, tile: u32| {
+        let rows = plan.rows_in_tiles_of(tile);
+        if rows == 0 { 0.0 } else { 100.0 * f64::from(rows - plan.kept) / f64::from(rows) }
+    };
+    let padding = |(name, plan): &(String, Shape)| Line {
+        name: name.clone(),
+        points: (0..=7).map(|i| 1 << i).map(|tile| [f64::from(tile), share(plan, tile)]).collect(),
+        marks: vec![(
+            [f64::from(plan.tile), share(plan, plan.tile)],
+            format!("{:.1} % of {} rows are padding in tiles of {}", share(plan, plan.tile), plan.rows, plan.tile),
+        )],
+    };
+    let lines: Vec<Line> = plans.iter().map(padding).collect();
+    let axes = ["rows of a tile", "padding, % of all rows"];
+    let svg = lines::draw(&lines, [Spacing::Log(Base::Two), Spacing::Linear], axes, "padding by tile height");
+    let text = "Every expert's rows are padded to whole tiles. The dots are the tile heights that the device chose.";
+    page.picture("Padding", text, &svg);
+}

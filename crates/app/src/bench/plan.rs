@@ -1,0 +1,297 @@
+//! `argon bench plan`: the stages of the plan alone, and whole plans of a sequence of layers, variant beside variant.
+//!
+//! The stages alone are functions of the processor, called on a thread of its device. The sequence is what a model
+//! enqueues, one plan a layer, from an idle device to an idle device; there the variants of the device stand side by side.
+
+use std::hint::black_box;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Instant;
+
+use argon_kernels::cpu::{CpuDevice, CpuOptions};
+use argon_kernels::cuda::{CudaDevice, CudaOptions, PlanVariant};
+use argon_kernels::op::{self, PlanBuffers};
+use argon_kernels::{DType, Device, Op};
+use argon_plan::variants::{fused, packed, parallel, serial};
+use argon_plan::{Buffers, Plan, Shape, Variant, stages};
+use serde_json::json;
+
+use super::args::{PlanArgs, Routed};
+use super::report::{self, Record, Report, Work};
+use super::setup::{Setup, device_failure, object};
+use super::times::{Times, time};
+use crate::device;
+use crate::failure::{Failure, OrFail, stdout_failure};
+use crate::settings::within;
+use crate::table;
+
+/// Entries of all layers together: beyond that, layers share their choices.
+const ENTRIES: usize = 1 << 23;
+
+/// Runs the command.
+///
+/// # Errors
+/// Of the input, or of the work.
+pub fn run(args: PlanArgs) -> Result<(), Failure> {
+    let routed = Routed::try_from(args.routed)?;
+    let layers = within("--layers", args.layers, 1, 10_000)?;
+    let (experts, top_k) = (routed.routing.experts(), routed.routing.top_k());
+    let shapes = routed.tokens.iter().map(|&tokens| shape(tokens, top_k, experts, 1)).collect::<Result<Vec<_>, _>>()?;
+    let setup = Setup::new("plan", args.common)?;
+    shapes.iter().try_for_each(|shape| setup.expect_room(words(shape).and_then(|words| words.checked_mul(12))))?;
+    let setting = object(json!({
+        "experts": experts, "top_k": top_k, "layers": layers, "routing": routed.routing.name(),
+    }));
+    let notes = vec![
+        format!("E {experts}, K {top_k}, routing {}", routed.routing.name()),
+        format!("{layers} layers, each with choices of its own; memory is that of one layer, as in a model"),
+        "outside the clock: making the choices, allocating, writing them to the device".into(),
+        "a stage alone: one call on one thread of the device (parallel: all), median of calls".into(),
+    ];
+    let mut report = setup.report(setting, notes);
+    for &tokens in &routed.tokens {
+        let tile = setup.device.tile_rows(tokens * top_k, experts);
+        let chunk = Chunk::new(&routed, shape(tokens, top_k, experts, tile)?, layers);
+        report.plans.push(report::Shape::of(&chunk.plan(0)?));
+        if Some(&tokens) == routed.tokens.iter().max() {
+            let loads = |layer| chunk.plan(layer).map(|plan| report::loads(&plan));
+            report.loads = (0..chunk.ids.len()).map(loads).collect::<Result<_, _>>()?;
+        }
+        if setup.machine.device == "cpu" {
+            stages_alone(&setup, &chunk, &mut report)?;
+        }
+        sequences(&setup, &chunk, &mut report)?;
+    }
+    print(&report).map_err(stdout_failure)?;
+    setup.write(&report)
+}
+
+/// The shape of a plan.
+pub fn shape(tokens: usize, top_k: usize, experts: usize, tile: usize) -> Result<Shape, Failure> {
+    Shape::new(tokens, top_k, experts, tile).or_input("-T, --topk and --experts")
+}
+
+/// 32-bit words of all buffers of a plan, its choices and their weights included.
+pub fn words(shape: &Shape) -> Option<usize> {
+    let (rows, entries) = (shape.max_rows().checked_mul(2)?, shape.entries().checked_mul(3)?);
+    let blocks = shape.block_words().checked_mul(2)?;
+    rows.checked_add(entries)?.checked_add(blocks)?.checked_add(shape.tile_words() + shape.eoff_words())
+}
+
+/// Choices for every layer.
+struct Chunk {
+    shape: Shape,
+    layers: usize,
+    ids: Vec<Vec<i32>>,
+    weights: Vec<u32>,
+}
+
+impl Chunk {
+    fn new(routed: &Routed, shape: Shape, layers: usize) -> Chunk {
+        let different = layers.min((ENTRIES / shape.entries()).max(1));
+        Chunk {
+            shape,
+            layers,
+            ids: (0..routed.routing.layers().unwrap_or(layers).min(different))
+                .map(|layer| routed.routing.ids(shape.tokens(), layer))
+                .collect(),
+            weights: (0..shape.entries()).map(|i| (i as f32 / 16.0).to_bits()).collect(),
+        }
+    }
+
+    /// The plan of a layer that has choices of its own.
+    fn plan(&self, layer: usize) -> Result<Plan, Failure> {
+        Plan::build(self.shape, &self.ids[layer], &self.weights, Variant::default()).or_work("plan")
+    }
+}
+
+/// A stage: reads choices and weights, writes buffers.
+type Stage = fn(&Shape, &[i32], &[u32], &mut Buffers);
+
+/// The stages of each variant, in their order. `running` is what `auto` stands for while there are few entries.
+const STAGES: [(Variant, &[(&str, Stage)]); 5] = [
+    (
+        Variant::Serial,
+        &[
+            ("hist", |s, ids, _, b| stages::hist(s, ids, b)),
+            ("scan", |s, _, _, b| serial::scan(s, b)),
+            ("clear", |_, _, _, b| serial::clear(b)),
+            ("place", serial::place),
+        ],
+    ),
+    (
+        Variant::Packed,
+        &[
+            ("hist", |s, ids, _, b| stages::hist(s, ids, b)),
+            ("scan", |s, _, _, b| stages::scan(s, b)),
+            ("place", packed::place),
+        ],
+    ),
+    (Variant::Fused, &[("hist_scan", |s, ids, _, b| fused::hist_scan(s, ids, b)), ("place", stages::place)]),
+    (
+        Variant::Running,
+        &[
+            ("hist", |s, ids, _, b| stages::hist(s, ids, b)),
+            ("scan", |s, _, _, b| stages::scan(s, b)),
+            ("place", stages::place),
+        ],
+    ),
+    (
+        Variant::Parallel,
+        &[
+            ("hist", |s, ids, _, b| parallel::hist(s, ids, b)),
+            ("scan", |s, _, _, b| stages::scan(s, b)),
+            ("place", parallel::place),
+        ],
+    ),
+];
+
+/// Times each stage of each variant by itself.
+fn stages_alone(setup: &Setup, chunk: &Chunk, report: &mut Report) -> Result<(), Failure> {
+    let device = cpu(setup, Variant::Auto)?;
+    for (variant, stages) in STAGES {
+        let mut plan = Plan::filled(chunk.shape, 0, 0);
+        let mut seconds = vec![Vec::new(); stages.len()];
+        device.install(|| {
+            Times::measure(setup.repetitions, |run| -> Result<f64, Failure> {
+                let ids = &chunk.ids[run % chunk.ids.len()];
+                let mut all = 0.0;
+                for ((_, stage), seconds) in stages.iter().zip(&mut seconds) {
+                    let start = Instant::now();
+                    stage(&chunk.shape, ids, &chunk.weights, black_box(&mut plan.buffers()));
+                    let took = start.elapsed().as_secs_f64();
+                    seconds.push(took);
+                    all += took;
+                }
+                Ok(all)
+            })
+        })?;
+        for ((name, _), seconds) in stages.iter().zip(seconds) {
+            // The first two runs are not measured.
+            let times = Times::of(seconds[2..].to_vec());
+            report.records.push(record(setup, chunk, name, variant.name(), times));
+        }
+    }
+    Ok(())
+}
+
+fn record(setup: &Setup, chunk: &Chunk, stage: &str, variant: &str, times: Times) -> Record {
+    Record::new(chunk.shape.tokens(), stage, variant, times, Work::default(), &setup.machine)
+}
+
+/// The device of the processor with a variant.
+fn cpu(setup: &Setup, plan: Variant) -> Result<CpuDevice, Failure> {
+    let options = CpuOptions { threads: setup.settings.threads, plan, ..CpuOptions::default() };
+    CpuDevice::new(options).map_err(device_failure)
+}
+
+/// Times whole plans of all layers, a layer's share of it, for every variant of the device.
+fn sequences(setup: &Setup, chunk: &Chunk, report: &mut Report) -> Result<(), Failure> {
+    let mut add = |variant: &str, times| report.records.push(record(setup, chunk, "plan", variant, times));
+    if let Some(card) = setup.machine.device.strip_prefix("cuda:").and_then(|number| number.parse().ok()) {
+        for variant in PlanVariant::ALL.into_iter().chain([PlanVariant::Auto]) {
+            let device =
+                CudaDevice::new(CudaOptions { plan: variant, ..device::cuda(card) }).map_err(device_failure)?;
+            add(variant.name(), replayed(setup, Arc::new(device), chunk)?);
+        }
+        return Ok(());
+    }
+    if setup.machine.device == "cpu" {
+        for variant in Variant::ALL {
+            add(variant.name(), enqueued(&setup.with_device(Arc::new(cpu(setup, variant)?)), chunk)?);
+        }
+    }
+    add("auto", enqueued(setup, chunk)?);
+    Ok(())
+}
+
+/// The ops of all layers that have choices of their own.
+fn ops(setup: &Setup, chunk: &Chunk) -> Result<Vec<Op>, Failure> {
+    let (tokens, top_k) = (chunk.shape.tokens(), chunk.shape.top_k());
+    let plan = PlanBuffers::new(setup.device.as_ref(), chunk.shape).map_err(device_failure)?;
+    let weights: Vec<u8> = chunk.weights.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let weights = setup.tensor(DType::F32, tokens, top_k, &weights)?;
+    let op = |ids: &Vec<i32>| -> Result<Op, Failure> {
+        let ids: Vec<u8> = ids.iter().flat_map(|id| id.to_ne_bytes()).collect();
+        let ids = setup.tensor(DType::I32, tokens, top_k, &ids)?;
+        Ok(op::Plan { ids, weights: weights.clone(), plan: plan.clone() }.into())
+    };
+    chunk.ids.iter().map(op).collect()
+}
+
+/// A layer's share of a sequence that the host enqueues op by op.
+fn enqueued(setup: &Setup, chunk: &Chunk) -> Result<Times, Failure> {
+    let ops = ops(setup, chunk)?;
+    let times = setup.time(|_| (0..chunk.layers).map(|layer| &ops[layer % ops.len()]).collect())?;
+    Ok(times.part(chunk.layers))
+}
+
+/// A layer's share of a sequence that the card has recorded, so that the host does not hold it up.
+fn replayed(setup: &Setup, device: Arc<CudaDevice>, chunk: &Chunk) -> Result<Times, Failure> {
+    let ops = ops(&setup.with_device(device.clone()), chunk)?;
+    let enqueue = || (0..chunk.layers).try_for_each(|layer| device.enqueue(&ops[layer % ops.len()]));
+    device.enqueue(&ops[0]).map_err(device_failure)?;
+    let graph = device.record(enqueue).map_err(device_failure)?;
+    let once = |_| device.time(|| device.replay(&graph)).map(|milliseconds| f64::from(milliseconds) / 1e3);
+    Ok(Times::measure(setup.repetitions, once).map_err(device_failure)?.part(chunk.layers))
+}
+
+/// The stages alone, a row for each chunk and variant, then the sequence, a row for each chunk.
+fn print(report: &Report) -> io::Result<()> {
+    let out = &mut io::stdout().lock();
+    let find = |tokens: usize, stage: &str, variant: &str| {
+        report.records.iter().find(|r| (r.tokens, r.stage.as_str(), r.variant.as_str()) == (tokens, stage, variant))
+    };
+    let of = |tokens, stage, variant| find(tokens, stage, variant).map_or_else(String::new, |r| time(r.times.median));
+    let size = |plan: &report::Shape| [plan.tokens.to_string(), plan.blocks.to_string(), plan.rows.to_string()];
+    if report.machine.device == "cpu" {
+        let mut rows = Vec::new();
+        for plan in &report.plans {
+            for (variant, stages) in STAGES {
+                let [tokens, blocks, padded] = size(plan);
+                let cell = |stage| of(plan.tokens, stage, variant.name());
+                let hist_scan =
+                    if variant == Variant::Fused { "together: ".to_owned() + &cell("hist_scan") } else { cell("scan") };
+                let seconds = stages.iter().filter_map(|(stage, _)| find(plan.tokens, stage, variant.name()));
+                let sum = time(seconds.map(|record| record.times.median).sum());
+                let name = variant.name().to_owned();
+                rows.push(vec![
+                    tokens,
+                    blocks,
+                    padded,
+                    name,
+                    cell("hist"),
+                    hist_scan,
+                    cell("clear"),
+                    cell("place"),
+                    sum,
+                ]);
+            }
+        }
+        let header = ["T", "blocks", "padded rows", "variant", "hist", "scan", "clear", "place", "sum"];
+        table::markdown(out, &header, &[true, true, true, false, true, true, true, true, true], &rows)?;
+        writeln!(out)?;
+    }
+    writeln!(out, "a layer of a sequence of {} layers", report.setting["layers"])?;
+    writeln!(out)?;
+    let mut variants: Vec<&str> = Vec::new();
+    for record in report.records.iter().filter(|record| record.stage == "plan") {
+        if !variants.contains(&record.variant.as_str()) {
+            variants.push(&record.variant);
+        }
+    }
+    let header = [&["T", "blocks", "padded rows"][..], &variants, &["p10 to p90 of auto", "serial / auto"]].concat();
+    let rows: Vec<Vec<String>> = report
+        .plans
+        .iter()
+        .map(|plan| {
+            let (serial, auto) = (find(plan.tokens, "plan", "serial"), find(plan.tokens, "plan", "auto"));
+            let spread = auto.map_or_else(String::new, |r| format!("{} to {}", time(r.times.p10), time(r.times.p90)));
+            let faster =
+                serial.zip(auto).map_or_else(String::new, |(s, a)| format!("{:.1}x", s.times.median / a.times.median));
+            let cells = variants.iter().map(|variant| of(plan.tokens, "plan", variant));
+            size(plan).into_iter().chain(cells).chain([spread, faster]).collect()
+        })
+        .collect();
+    table::markdown(out, &header, &vec![true; header.len()], &rows)
+}

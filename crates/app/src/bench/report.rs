@@ -1,0 +1,188 @@
+//! What a bench found: one list of measurements, from which tables, files and pictures are made.
+
+use std::path::Path;
+
+use argon_plan::{Plan, meta};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::machine::Machine;
+use super::times::Times;
+use crate::failure::{Failure, OrFail};
+
+/// Everything that was measured in one run of a bench.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// `plan`, `gather`, `moe` or `dense`.
+    pub bench: &'static str,
+    /// Of this program.
+    pub version: &'static str,
+    /// Where.
+    pub machine: Machine,
+    /// Of what: shapes, formats, routing, seed.
+    pub setting: Map<String, Value>,
+    /// What a reader has to know: how weights were kept cold, what is outside the clock.
+    pub notes: Vec<String>,
+    /// The measurements.
+    pub records: Vec<Record>,
+    /// How the tokens met the experts, for each chunk of the first layer.
+    pub plans: Vec<Shape>,
+    /// Entries of each expert `[layer][E]` of the longest chunk, where layers differ.
+    pub loads: Vec<Vec<u32>>,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, Serialize)]
+pub struct Record {
+    /// T.
+    pub tokens: usize,
+    /// What was done.
+    pub stage: String,
+    /// In which of several ways.
+    pub variant: String,
+    /// How long it took.
+    #[serde(flatten)]
+    pub times: Times,
+    /// Bytes that have to come from memory or go there, at least.
+    pub bytes: Option<f64>,
+    /// Operations of products; a multiply-add is two.
+    pub operations: Option<f64>,
+    /// Of the bytes.
+    pub bytes_per_s: Option<f64>,
+    /// Of the operations.
+    pub operations_per_s: Option<f64>,
+    /// `bytes_per_s` by the machine's ceiling.
+    pub memory_share: Option<f64>,
+    /// `operations_per_s` by the machine's ceiling.
+    pub operations_share: Option<f64>,
+}
+
+/// What has to be done at least.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Work {
+    /// Bytes from and to memory.
+    pub bytes: Option<f64>,
+    /// Operations of products.
+    pub operations: Option<f64>,
+    /// Operations a second that these products can reach; the machine's ceiling where absent.
+    pub ceiling: Option<f64>,
+}
+
+impl Record {
+    /// Of `work` that took `times`, beside the ceilings of `machine`.
+    pub fn new(tokens: usize, stage: &str, variant: &str, times: Times, work: Work, machine: &Machine) -> Record {
+        let rate = |amount: Option<f64>| amount.map(|amount| amount / times.median);
+        let (bytes_per_s, operations_per_s) = (rate(work.bytes), rate(work.operations));
+        Record {
+            tokens,
+            stage: stage.into(),
+            variant: variant.into(),
+            times,
+            bytes: work.bytes,
+            operations: work.operations,
+            bytes_per_s,
+            operations_per_s,
+            memory_share: bytes_per_s.map(|rate| rate / machine.memory_bytes_per_s),
+            operations_share: operations_per_s.map(|rate| rate / work.ceiling.unwrap_or(machine.operations_per_s)),
+        }
+    }
+}
+
+/// How the entries of a chunk lie in its plan.
+#[derive(Clone, Debug, Serialize)]
+pub struct Shape {
+    /// T.
+    pub tokens: usize,
+    /// Blocks of 1024 entries.
+    pub blocks: u32,
+    /// Rows of a tile.
+    pub tile: u32,
+    /// Rows with their padding.
+    pub rows: u32,
+    /// Entries that have a row.
+    pub kept: u32,
+    /// Experts with entries.
+    pub active: u32,
+    /// Entries of each expert, the largest first.
+    pub rows_per_expert: Vec<u32>,
+}
+
+impl Shape {
+    /// Of a plan.
+    pub fn of(plan: &Plan) -> Shape {
+        let word = |index: usize| plan.meta()[index];
+        let mut rows_per_expert = loads(plan);
+        rows_per_expert.sort_unstable_by(|a, b| b.cmp(a));
+        Shape {
+            tokens: plan.shape().tokens(),
+            blocks: word(meta::BLOCKS),
+            tile: word(meta::TILE),
+            rows: word(meta::ROWS),
+            kept: word(meta::KEPT),
+            active: word(meta::ACTIVE),
+            rows_per_expert,
+        }
+    }
+
+    /// Rows with padding in tiles of `tile` rows.
+    pub fn rows_in_tiles_of(&self, tile: u32) -> u32 {
+        self.rows_per_expert.iter().map(|rows| rows.div_ceil(tile) * tile).sum()
+    }
+}
+
+/// Entries of each expert.
+pub fn loads(plan: &Plan) -> Vec<u32> {
+    let experts = plan.shape().experts();
+    let mut loads = vec![0; experts];
+    for counts in plan.bcnt().chunks_exact(experts) {
+        loads.iter_mut().zip(counts).for_each(|(load, count)| *load += count);
+    }
+    loads
+}
+
+impl Report {
+    /// Writes the whole of it as JSON.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write_json(&self, path: &Path) -> Result<(), Failure> {
+        let json = serde_json::to_string_pretty(self).or_work("JSON")?;
+        std::fs::write(path, json + "\n").or_work(path.display())
+    }
+
+    /// Writes the measurements as CSV.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write_csv(&self, path: &Path) -> Result<(), Failure> {
+        std::fs::write(path, self.csv()).or_work(path.display())
+    }
+
+    fn csv(&self) -> String {
+        let mut out = String::from(
+            "bench,device,precision,tokens,stage,variant,median_us,p10_us,p90_us,runs,gb_per_s,gop_per_s,memory_share,operations_share\n",
+        );
+        let number =
+            |value: Option<f64>, unit: f64| value.map_or_else(String::new, |value| format!("{:.4}", value / unit));
+        for record in &self.records {
+            let times = [record.times.median, record.times.p10, record.times.p90].map(|s| format!("{:.3}", s * 1e6));
+            let cells = [
+                self.bench.into(),
+                self.machine.device.clone(),
+                self.machine.precision.into(),
+                record.tokens.to_string(),
+                record.stage.clone(),
+                record.variant.clone(),
+                times.join(","),
+                record.times.runs.to_string(),
+                number(record.bytes_per_s, 1e9),
+                number(record.operations_per_s, 1e9),
+                number(record.memory_share, 1.0),
+                number(record.operations_share, 1.0),
+            ];
+            out += &cells.join(",");
+            out.push('\n');
+        }
+        out
+    }
+}

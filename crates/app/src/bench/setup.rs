@@ -1,0 +1,191 @@
+//! What every bench of kernels begins and ends with: a device, its ceilings, the clock, the files to write.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use argon_kernels::device::tensor;
+use argon_kernels::{DType, Device, DeviceError, Op, Precision, Tensor};
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::{Rng, SeedableRng};
+use serde_json::{Map, Value};
+
+use super::args::CommonArgs;
+use super::machine::Machine;
+use super::page;
+use super::report::Report;
+use super::times::Times;
+use crate::failure::{Failure, OrFail};
+use crate::{device, settings};
+
+/// A device that is ready to be measured.
+#[derive(Clone)]
+pub struct Setup {
+    /// What computes.
+    pub device: Arc<dyn Device>,
+    /// What the user said of it.
+    pub settings: settings::Device,
+    /// Of products.
+    pub precision: Precision,
+    /// Its ceilings.
+    pub machine: Machine,
+    /// How often each is measured; by the clock where absent.
+    pub repetitions: Option<usize>,
+    bench: &'static str,
+    outputs: Arc<Outputs>,
+}
+
+/// The files to write.
+struct Outputs {
+    json: Option<PathBuf>,
+    csv: Option<PathBuf>,
+    html: Option<PathBuf>,
+}
+
+impl Setup {
+    /// Finds the device, measures its ceilings, and says on standard error what it is.
+    ///
+    /// # Errors
+    /// Of the input or of the device.
+    pub fn new(bench: &'static str, args: CommonArgs) -> Result<Setup, Failure> {
+        let repetitions = args.repetitions()?;
+        let settings = settings::Device::try_from(args.device)?;
+        let device = device::open(&settings, 0)?;
+        let info = device.info();
+        let precision = match settings.precision {
+            None => info.precisions.first().copied().unwrap_or(Precision::F32),
+            Some(wanted) if info.precisions.contains(&wanted) => wanted,
+            Some(wanted) => {
+                let names: Vec<_> = info.precisions.iter().map(|precision| precision.name()).collect();
+                return Err(Failure::input(format_args!(
+                    "--precision: {} has {}, not {}",
+                    info.id,
+                    names.join(", "),
+                    wanted.name()
+                )));
+            }
+        };
+        let machine =
+            Machine::measure(device.as_ref(), &settings, precision).or_work("measuring the machine's ceilings")?;
+        eprintln!(
+            "{} ({}), products in {}; timed by {}",
+            machine.device, machine.name, machine.precision, machine.clock
+        );
+        eprintln!(
+            "ceilings: memory {:.1} GB/s ({}), products {:.0} GOP/s ({})",
+            machine.memory_bytes_per_s / 1e9,
+            machine.memory_how,
+            machine.operations_per_s / 1e9,
+            machine.operations_how,
+        );
+        let outputs = Arc::new(Outputs { json: args.json, csv: args.csv, html: args.html });
+        Ok(Setup { device, settings, precision, machine, repetitions, bench, outputs })
+    }
+
+    /// The same with another device of the same machine.
+    pub fn with_device(&self, device: Arc<dyn Device>) -> Setup {
+        Setup { device, ..self.clone() }
+    }
+
+    /// Refuses work that does not fit the memory.
+    ///
+    /// # Errors
+    /// An input failure.
+    pub fn expect_room(&self, bytes: Option<usize>) -> Result<(), Failure> {
+        let memory = self.device.info().memory;
+        match bytes {
+            Some(bytes) if bytes as u64 <= memory / 10 * 9 => Ok(()),
+            bytes => {
+                let wanted =
+                    bytes.map_or_else(|| "more than can be counted".into(), |b| format!("{:.1} GB", b as f64 / 1e9));
+                let has = memory as f64 / 1e9;
+                Err(Failure::input(format_args!(
+                    "this shape takes {wanted} of memory, {} has {has:.1} GB",
+                    self.machine.device
+                )))
+            }
+        }
+    }
+
+    /// Times of `op(i)` in run i, from an idle device to an idle device.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub fn time<'a>(&self, op: impl Fn(usize) -> Vec<&'a Op>) -> Result<Times, Failure> {
+        let device = self.device.as_ref();
+        let once = |i: usize| {
+            let ops = op(i);
+            device.elapsed(&mut || ops.iter().try_for_each(|op| device.enqueue(op)))
+        };
+        Times::measure(self.repetitions, once).map_err(device_failure)
+    }
+
+    /// A tensor `[rows, 1, cols]` of zeros.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub fn zeros(&self, dtype: DType, rows: usize, cols: usize) -> Result<Tensor, Failure> {
+        tensor(self.device.as_ref(), dtype, rows, 1, cols).map_err(device_failure)
+    }
+
+    /// A tensor `[rows, 1, cols]` with these bytes.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub fn tensor(&self, dtype: DType, rows: usize, cols: usize, bytes: &[u8]) -> Result<Tensor, Failure> {
+        let tensor = self.zeros(dtype, rows, cols)?;
+        self.device.write(&tensor, bytes).map_err(device_failure)?;
+        Ok(tensor)
+    }
+
+    /// An empty report of this bench.
+    pub fn report(&self, setting: Map<String, Value>, notes: Vec<String>) -> Report {
+        for note in &notes {
+            eprintln!("{note}");
+        }
+        Report {
+            bench: self.bench,
+            version: env!("CARGO_PKG_VERSION"),
+            machine: self.machine.clone(),
+            setting,
+            notes,
+            records: Vec::new(),
+            plans: Vec::new(),
+            loads: Vec::new(),
+        }
+    }
+
+    /// Writes the files that were asked for.
+    ///
+    /// # Errors
+    /// If one cannot be written.
+    pub fn write(&self, report: &Report) -> Result<(), Failure> {
+        let Outputs { json, csv, html } = self.outputs.as_ref();
+        json.as_deref().map_or(Ok(()), |path| report.write_json(path))?;
+        csv.as_deref().map_or(Ok(()), |path| report.write_csv(path))?;
+        html.as_deref().map_or(Ok(()), |path| std::fs::write(path, page::of(report)).or_work(path.display()))
+    }
+}
+
+/// The failure behind an error of the device: what it cannot do at all is the fault of who asked.
+pub fn device_failure(error: DeviceError) -> Failure {
+    match error {
+        DeviceError::Unsupported { .. } => Failure::Input(error.into()),
+        error => Failure::Work(error.into()),
+    }
+}
+
+/// The fields of a JSON object.
+pub fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields,
+        other => Map::from_iter([("value".to_owned(), other)]),
+    }
+}
+
+/// Standard normal numbers, as bytes.
+pub fn normal(count: usize, seed: u64) -> Vec<u8> {
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let mut uniform = || (f64::from(random.next_u32()) + 0.5) / 4_294_967_296.0;
+    let mut next = || ((-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos()) as f32;
+    (0..count).flat_map(|_| next().to_le_bytes()).collect()
+}
