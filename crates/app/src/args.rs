@@ -38,7 +38,7 @@ pub enum Command {
     Bench(crate::bench::BenchArgs),
     /// Measure how well a model foretells a text
     Perplexity(PerplexityArgs),
-    /// Compare with numbers that others computed
+    /// Compare devices with the reference, or with numbers that others computed
     Parity(ParityArgs),
     /// Write a file of a real model's shape with random weights
     Synth(crate::synth::SynthArgs),
@@ -250,10 +250,54 @@ pub struct PerplexityArgs {
 
 /// `argon parity`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct ParityArgs {
-    /// What to compare.
+    /// Numbers of others instead of the reference.
     #[command(subcommand)]
-    pub command: ParityCommand,
+    pub command: Option<ParityCommand>,
+    #[command(flatten)]
+    pub kernels: KernelsArgs,
+}
+
+/// `argon parity` with the reference.
+#[derive(Debug, Args)]
+pub struct KernelsArgs {
+    /// plan, gather, dense, moe, route, elementwise, hyper, delta, attention, model, or all; oracle DIR is a command of its own
+    #[arg(value_name = "WHAT", default_value = "all")]
+    pub what: Vec<String>,
+    /// One device instead of every backend that is here: cpu, cuda[:N], wgpu[:N]
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
+    /// Threads of the cpu device, at most as many as the machine runs at once [default: all of them]
+    #[arg(short, long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// One precision mode instead of all that a device has
+    #[arg(long, value_name = "MODE")]
+    pub precision: Option<String>,
+    /// Format of gate and up, and of dense weights [default: all of them in turn]
+    #[arg(long, value_name = "FMT")]
+    pub gu: Option<String>,
+    /// Format of down
+    #[arg(long, value_name = "FMT")]
+    pub dn: Option<String>,
+    /// One way to compute plans instead of all that a device has
+    #[arg(long, value_name = "NAME")]
+    pub variant: Option<String>,
+    /// Tokens, instead of the sizes that each case has
+    #[arg(short = 'T', long, value_name = "N")]
+    pub tokens: Option<usize>,
+    /// Experts
+    #[arg(long, value_name = "N")]
+    pub experts: Option<usize>,
+    /// Experts for each token
+    #[arg(long, visible_alias = "top-k", value_name = "N")]
+    pub topk: Option<usize>,
+    /// Seed of the random numbers
+    #[arg(short, long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// JSON file to write as well: machine, devices, drivers, every case with its errors and bounds
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
 }
 
 /// What `argon parity` compares.

@@ -9,7 +9,7 @@ use std::num::NonZero;
 use std::sync::Arc;
 
 use argon_kernels::cpu::{CpuDevice, CpuOptions};
-use argon_kernels::cuda::{CudaDevice, CudaOptions};
+use argon_kernels::cuda::{CudaDevice, CudaOptions, PlanVariant};
 use argon_kernels::reference::ReferenceDevice;
 use argon_kernels::{Device, DeviceError, self_test};
 
@@ -29,8 +29,14 @@ pub fn open(settings: &settings::Device, weights: u64) -> Result<Arc<dyn Device>
     }
 }
 
-/// A device by its name; none is named by `auto`.
-fn named(kind: DeviceKind, threads: Option<NonZero<usize>>) -> Opened {
+/// The first device of each backend.
+pub const BACKENDS: [DeviceKind; 3] = [DeviceKind::Cpu, DeviceKind::Cuda(0), DeviceKind::Wgpu(0)];
+
+/// A device by its name; `auto` is none.
+///
+/// # Errors
+/// What it lacks, in one line.
+pub fn named(kind: DeviceKind, threads: Option<NonZero<usize>>) -> Opened {
     match kind {
         DeviceKind::Auto | DeviceKind::Cpu => {
             Ok(Arc::new(CpuDevice::new(CpuOptions { threads, ..CpuOptions::default() })?))
@@ -38,6 +44,35 @@ fn named(kind: DeviceKind, threads: Option<NonZero<usize>>) -> Opened {
         DeviceKind::Reference => Ok(Arc::new(ReferenceDevice::default())),
         DeviceKind::Cuda(ordinal) => Ok(Arc::new(CudaDevice::new(cuda(ordinal))?)),
         DeviceKind::Wgpu(adapter) => wgpu(adapter),
+    }
+}
+
+/// The names of the ways to compute plans that devices of this kind have to choose from.
+pub fn plan_variants(kind: DeviceKind) -> Vec<&'static str> {
+    match kind {
+        DeviceKind::Cpu => argon_plan::Variant::ALL.into_iter().map(argon_plan::Variant::name).collect(),
+        DeviceKind::Cuda(_) => PlanVariant::ALL.into_iter().map(PlanVariant::name).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// A device that computes plans in the way of this name.
+///
+/// # Errors
+/// As [`named`]; and for a name that is none of [`plan_variants`].
+pub fn with_plan_variant(kind: DeviceKind, threads: Option<NonZero<usize>>, name: &str) -> Opened {
+    let unknown = || DeviceError::Unsupported { device: kind.to_string(), what: format!("plans by {name}") };
+    match kind {
+        DeviceKind::Cpu => {
+            let plan = argon_plan::Variant::ALL.into_iter().find(|variant| variant.name() == name);
+            let options = CpuOptions { threads, plan: plan.ok_or_else(unknown)?, ..CpuOptions::default() };
+            Ok(Arc::new(CpuDevice::new(options)?))
+        }
+        DeviceKind::Cuda(ordinal) => {
+            let plan = PlanVariant::ALL.into_iter().find(|variant| variant.name() == name).ok_or_else(unknown)?;
+            Ok(Arc::new(CudaDevice::new(CudaOptions { plan, ..cuda(ordinal) })?))
+        }
+        _ => Err(unknown()),
     }
 }
 

@@ -47,7 +47,8 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Perplexity(args) => perplexity::run(args.try_into()?),
         Command::Synth(args) => synth::run(args),
         Command::Parity(args) => match args.command {
-            ParityCommand::Oracle(args) => parity::oracle::run(&args.dir, &args.device.try_into()?),
+            Some(ParityCommand::Oracle(args)) => parity::oracle::run(&args.dir, &args.device.try_into()?),
+            None => parity::kernels::run(&args.kernels.try_into()?),
         },
     }
 }

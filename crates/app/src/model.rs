@@ -28,8 +28,16 @@ pub fn name(path: Option<&Path>) -> String {
 pub fn open(path: Option<&Path>) -> Result<Gguf, Failure> {
     match path {
         Some(path) => Gguf::open(path).map_err(|error| Failure::Input(error.into())),
-        None => Gguf::from_bytes(&EMBEDDED.0).or_input(name(None)),
+        None => embedded().or_input(name(None)),
     }
+}
+
+/// The embedded model.
+///
+/// # Errors
+/// None that a test has not seen: the bytes are the binary's own.
+pub fn embedded() -> Result<Gguf, argon_gguf::Error> {
+    Gguf::from_bytes(&EMBEDDED.0)
 }
 
 /// A prompt that shows what a model can do: the file's own, if it has one.

@@ -1,5 +1,7 @@
 //! What the command line means: raw arguments in, checked settings out. Nothing else in this crate judges a flag's value.
 
+mod parity;
+
 use std::hash::BuildHasher;
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -12,6 +14,7 @@ use argon_kernels::{DType, Precision};
 use crate::args;
 use crate::failure::{Failure, OrFail};
 use crate::prompt::Source;
+pub use parity::{Parity, Part};
 
 /// Tokens that a chat has room for unless more are asked for: its end is not known, and all memory is claimed at once.
 pub const CHAT_CONTEXT: usize = 8192;
@@ -78,8 +81,7 @@ impl TryFrom<args::DeviceArgs> for Device {
     type Error = Failure;
 
     fn try_from(args: args::DeviceArgs) -> Result<Self, Failure> {
-        let wanted = "cpu, cuda[:N], wgpu[:N], auto or reference";
-        let kind = DeviceKind::parse(&args.device).ok_or_else(|| refused("--device", &args.device, wanted))?;
+        let kind = kind(&args.device)?;
         let threads = args.threads.map(threads).transpose()?;
         let precision = args.precision.as_deref().map(precision).transpose()?;
         Ok(Device { kind, threads, precision })
@@ -96,6 +98,11 @@ fn threads(wanted: usize) -> Result<NonZero<usize>, Failure> {
         }
         _ => Ok(wanted),
     }
+}
+
+fn kind(name: &str) -> Result<DeviceKind, Failure> {
+    let wanted = "cpu, cuda[:N], wgpu[:N], auto or reference";
+    DeviceKind::parse(name).ok_or_else(|| refused("--device", name, wanted))
 }
 
 fn precision(name: &str) -> Result<Precision, Failure> {

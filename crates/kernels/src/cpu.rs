@@ -12,7 +12,7 @@ mod embed;
 mod gemm;
 mod hyper;
 mod isa;
-pub(crate) mod machine;
+pub mod machine;
 mod math;
 mod matmul;
 mod memory;

@@ -119,6 +119,12 @@ pub trait Device: Send + Sync {
     /// Waits for the work enqueued so far, then copies the elements of `src` to the host, rows and groups without gaps.
     fn read(&self, src: &Tensor, bytes: &mut [u8]) -> Result<(), DeviceError>;
 
+    /// Bytes that came from this device's memory to the host so far, for whatever reason; 0 where both are the same memory.
+    /// While ops are enqueued it does not grow.
+    fn bytes_to_host(&self) -> u64 {
+        0
+    }
+
     /// Enqueues one op. Operands are checked here ([`Op::check`]); a kernel assumes them right.
     fn enqueue(&self, op: &Op) -> Result<(), DeviceError>;
 

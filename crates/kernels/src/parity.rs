@@ -1,3 +1,217 @@
-//! Comparing a device with the reference.
+//! A device beside the reference, kernel by kernel: what `argon parity` runs, and what it says.
+//!
+//! A [`Case`] draws operands and enqueues ops on a [`Desk`]; it runs on the device, twice, and on the reference, and what
+//! it wrote is compared:
+//!
+//! * integers, decoded weights and conversions: byte for byte;
+//! * other floats: by their relative L2 distance (of the rows, in the root mean square) to reference **A**, float64 on the exact operands, and, for products that round
+//!   their operands, to reference **B**, float64 on the operands as the device rounds them ([`operands`]);
+//! * what came to the host while ops were enqueued: nothing;
+//! * whatever nobody should write (padding rows, words beyond a tensor): it still holds what was there before.
+//!
+//! * [`cases`]: the cases of each [`Kernel`].
+//! * [`weights`]: random numbers and random weights of every format.
 
+pub mod cases;
+mod compare;
+mod desk;
+pub mod operands;
 pub mod weights;
+
+use argon_gguf::Format;
+
+use crate::cpu::{CpuDevice, CpuOptions};
+use crate::device::{Device, DeviceError};
+use crate::op::Precision;
+use crate::reference::ReferenceDevice;
+use compare::Distances;
+pub use desk::Desk;
+
+/// A group of kernels that are compared together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// Which row of which expert each routed token becomes.
+    Plan,
+    /// Rows of activations, and of tables in every format.
+    Gather,
+    /// Products with one matrix, of every format.
+    Dense,
+    /// A mixture-of-experts layer after routing.
+    Moe,
+    /// The choice of experts.
+    Route,
+    /// Copies, sums, norms, rotations.
+    Elementwise,
+    /// Hyper-connections and the n-gram gate.
+    Hyper,
+    /// The convolution and the gated delta rule.
+    Delta,
+    /// Attention and the indexer that chooses its keys.
+    Attention,
+}
+
+impl Kernel {
+    /// All of them, in the order in which a layer runs them.
+    pub const ALL: [Self; 9] = [
+        Self::Plan,
+        Self::Gather,
+        Self::Dense,
+        Self::Moe,
+        Self::Route,
+        Self::Elementwise,
+        Self::Hyper,
+        Self::Delta,
+        Self::Attention,
+    ];
+
+    /// The name a person types.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plan => "plan",
+            Self::Gather => "gather",
+            Self::Dense => "dense",
+            Self::Moe => "moe",
+            Self::Route => "route",
+            Self::Elementwise => "elementwise",
+            Self::Hyper => "hyper",
+            Self::Delta => "delta",
+            Self::Attention => "attention",
+        }
+    }
+}
+
+/// What a person asked for instead of the sizes and formats that each case has.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Request {
+    /// T.
+    pub tokens: Option<usize>,
+    /// E.
+    pub experts: Option<usize>,
+    /// K.
+    pub top_k: Option<usize>,
+    /// Of the random numbers.
+    pub seed: u64,
+    /// Format of gate and up, and of dense weights.
+    pub gate_up: Option<Format>,
+    /// Format of down.
+    pub down: Option<Format>,
+}
+
+/// How exact a case must be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bound {
+    /// The same bytes as the reference, or, for plans too large for the definition, as the processor.
+    Exact,
+    /// The largest relative L2 distance to the references A and, where operands are rounded, B.
+    Within {
+        /// To float64 on the exact operands.
+        a: f64,
+        /// To float64 on the device's own operands.
+        b: Option<f64>,
+    },
+}
+
+/// Draws operands and enqueues ops.
+type Work = Box<dyn Fn(&Desk) -> Result<(), DeviceError>>;
+
+/// Something to compare.
+pub struct Case {
+    /// The group that it belongs to.
+    pub kernel: Kernel,
+    /// What it is, for a person.
+    pub name: String,
+    /// The precision of its products, where it has some.
+    pub precision: Option<Precision>,
+    /// How exact it must be.
+    pub bound: Bound,
+    seed: u64,
+    /// Whether the reference would take too long.
+    large: bool,
+    work: Work,
+}
+
+/// A distance and the largest that is allowed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Distance {
+    /// Relative L2.
+    pub found: f64,
+    /// The bound.
+    pub bound: f64,
+}
+
+/// What a case found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Finding {
+    /// Distance to reference A; none of an exact case.
+    pub a: Option<Distance>,
+    /// Distance to reference B.
+    pub b: Option<Distance>,
+    /// What is wrong, with the first differing or the worst coordinate.
+    pub failure: Option<String>,
+}
+
+impl Case {
+    /// Runs the case on `device` and on the reference.
+    pub fn run(&self, device: &dyn Device) -> Finding {
+        let mut finding = Finding::default();
+        if let Err(failure) = self.compare(device, &mut finding) {
+            finding.failure = Some(failure);
+        }
+        finding
+    }
+
+    fn compare(&self, device: &dyn Device, finding: &mut Finding) -> Result<(), String> {
+        let failed = |what: &str, error: DeviceError| format!("{what}: {error}");
+        let of_device = |error| failed("it does not run", error);
+        let got = self.written(device, None).map_err(of_device)?;
+        let again = self.written(device, None).map_err(of_device)?;
+        compare::same_bits(&got, &again).map_err(|difference| format!("two runs differ: {difference}"))?;
+        let want = self.judge(None).map_err(|error| failed("the reference", error))?;
+        match self.bound {
+            Bound::Exact => compare::exact(&got, &want),
+            Bound::Within { a, b } => {
+                let to_a = compare::distance(&got, &want)?;
+                finding.a = Some(Distance { found: to_a.relative, bound: a });
+                within(&to_a, a, "A")?;
+                let Some(b) = b else { return Ok(()) };
+                let want = self.judge(Some(device)).map_err(|error| failed("reference B", error))?;
+                let to_b = compare::distance(&got, &want)?;
+                finding.b = Some(Distance { found: to_b.relative, bound: b });
+                within(&to_b, b, "B")
+            }
+        }
+    }
+
+    /// What the reference writes; with operands as `rounding` rounds them where it is given.
+    fn judge(&self, rounding: Option<&dyn Device>) -> Result<Vec<compare::Written>, DeviceError> {
+        match self.large {
+            false => self.written(&ReferenceDevice::default(), rounding),
+            true => self.written(&CpuDevice::new(CpuOptions::default())?, rounding),
+        }
+    }
+
+    fn written(
+        &self,
+        device: &dyn Device,
+        rounding: Option<&dyn Device>,
+    ) -> Result<Vec<compare::Written>, DeviceError> {
+        let desk = Desk::new(device, rounding, self.precision.unwrap_or(Precision::F32), self.seed);
+        let before = device.bytes_to_host();
+        (self.work)(&desk)?;
+        match device.bytes_to_host() - before {
+            0 => desk.written(),
+            bytes => Err(DeviceError::Failed {
+                device: device.info().id,
+                what: format!("{bytes} bytes came to the host while ops were enqueued"),
+            }),
+        }
+    }
+}
+
+fn within(found: &Distances, bound: f64, reference: &str) -> Result<(), String> {
+    // A NaN is within nothing.
+    if found.relative <= bound {
+        return Ok(());
+    }
+    Err(format!("{:.2e} from reference {reference}, more than {bound:.0e}: {}", found.relative, found.worst))
+}

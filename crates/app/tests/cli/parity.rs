@@ -1,4 +1,4 @@
-//! `argon parity oracle`, on llama.cpp's numbers for a model of the engine's tests.
+//! `argon parity`: the kernels of this machine; and `argon parity oracle`, on llama.cpp's numbers for a model of the engine's tests.
 
 use std::fs;
 use std::path::Path;
@@ -113,4 +113,87 @@ fn malformed_references_are_named() {
     assert!(String::from_utf8(run().stdout).unwrap().contains("p1.npy: not a .npy file"));
     fs::write(dir.path().join("prompts.json"), "{\"prompts\": []}").unwrap();
     assert_fails(&run(), 2, &["prompts.json", "no prompts"]);
+}
+
+/// `argon parity` on the processor.
+fn kernels(args: &[&str]) -> std::process::Output {
+    output(&[&["parity", "--device", "cpu"], args].concat())
+}
+
+#[test]
+fn the_report_holds_machine_device_and_every_case() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("report.json");
+    let found = kernels(&["dense", "plan", "-T", "5", "--seed", "3", "--report", text(&path)]);
+    let table = stdout(&found);
+    assert!(table.starts_with("cpu (") && table.ends_with(" comparisons hold\n"), "{table}");
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    assert_eq!(report["argon"], env!("CARGO_PKG_VERSION"));
+    assert!(report["machine"]["memory_bytes"].as_u64().unwrap() > 0, "{report}");
+    let device = &report["devices"][0];
+    assert_eq!((&device["id"], report["devices"].as_array().unwrap().len()), (&"cpu".into(), 1));
+    let cases = device["cases"].as_array().unwrap();
+    assert!(cases.iter().all(|case| case["holds"] == true && case["failure"].is_null()));
+    // The thirteen formats of the report, and every way to compute a plan.
+    for format in
+        ["F32", "BF16", "Q8_0", "Q4_0", "Q5_0", "IQ4_NL", "IQ4_XS", "Q2_0", "IQ3_S", "Q3_K", "Q4_K", "Q5_K", "Q6_K"]
+    {
+        let of_format = |case: &&serde_json::Value| case["case"].as_str() == Some(&format!("{format}, 5 rows"));
+        let precisions: Vec<_> =
+            cases.iter().filter(of_format).map(|case| case["precision"].as_str().unwrap()).collect();
+        assert_eq!(precisions, ["int8", "f16", "f32"], "{format}");
+    }
+    for variant in ["serial: ", "packed: ", "fused: ", "running: ", "parallel: "] {
+        assert!(cases.iter().any(|case| case["case"].as_str().unwrap().starts_with(variant)), "{variant}");
+    }
+    let int8 = cases.iter().find(|case| case["precision"] == "int8").unwrap();
+    for number in ["a", "a_bound", "b", "b_bound"] {
+        assert!(int8[number].as_f64().unwrap() > 0.0, "{int8}");
+    }
+}
+
+#[test]
+fn one_kernel_in_one_precision_lists_every_case() {
+    let found = kernels(&[
+        "moe",
+        "-T",
+        "9",
+        "--experts",
+        "5",
+        "--topk",
+        "2",
+        "--gu",
+        "q4_k",
+        "--dn",
+        "q6_k",
+        "--precision",
+        "f16",
+    ]);
+    let rows: Vec<&str> = stdout(&found).lines().filter(|line| line.starts_with("moe ")).collect();
+    assert!(rows.len() > 5, "{found:?}");
+    assert!(rows.iter().all(|row| row.contains("Q4_K and Q6_K, T 9, K 2, E 5") && row.contains(" f16 ")), "{rows:?}");
+    let seeds = ["1", "2"].map(|seed| stdout(&kernels(&["hyper", "-T", "3", "--seed", seed])).to_owned());
+    assert_ne!(seeds[0], seeds[1]);
+}
+
+#[test]
+fn the_embedded_model_agrees_with_the_reference() {
+    let found = kernels(&["model", "-T", "6"]);
+    assert!(stdout(&found).contains("largest difference of a logit"), "{found:?}");
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused() {
+    let fails = |args: &[&str], parts: &[&str]| assert_fails(&kernels(args), 2, parts);
+    fails(&["plans"], &["WHAT", "plans", "elementwise"]);
+    fails(&["dense", "--gu", "q9_k"], &["--gu", "Q4_K"]);
+    fails(&["moe", "--dn", "i8"], &["--dn"]);
+    fails(&["dense", "--precision", "bf16"], &["--precision", "bf16"]);
+    fails(&["plan", "--variant", "magic"], &["--variant", "serial, packed, fused"]);
+    fails(&["route", "--experts", "8", "--topk", "9"], &["--topk"]);
+    fails(&["plan", "-T", "0"], &["--tokens"]);
+    fails(&["plan", "-T", "99999999999"], &["--tokens"]);
+    assert_fails(&output(&["parity", "plan", "--device", "cuda:4095"]), 2, &["--device", "cuda:4095"]);
+    assert_fails(&output(&["parity", "plan", "--device", "auto"]), 2, &["--device"]);
+    assert_fails(&output(&["parity", "oracle"]), 2, &["required"]);
 }

@@ -345,6 +345,10 @@ impl Device for CudaDevice {
         memory::read(&self.driver, src, bytes)
     }
 
+    fn bytes_to_host(&self) -> u64 {
+        self.driver.downloaded()
+    }
+
     fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {
         op.check()?;
         let mut state = self.exclusive();

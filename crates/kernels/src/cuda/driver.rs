@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute, CUfunction_attribute_enum as FunctionAttribute};
 use cudarc::driver::sys::{
@@ -22,6 +23,8 @@ pub(super) struct Driver {
     pub name: String,
     /// Its memory in bytes.
     pub memory: usize,
+    /// Bytes copied to the host so far.
+    downloaded: AtomicU64,
 }
 
 /// The properties of a GPU that kernels depend on.
@@ -139,7 +142,12 @@ impl Driver {
             let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
             check(sys::cuStreamCreate(&mut stream, flags), "cuStreamCreate")?;
         }
-        Ok(Self { id, device, context, stream, machine, name, memory })
+        Ok(Self { id, device, context, stream, machine, name, memory, downloaded: AtomicU64::new(0) })
+    }
+
+    /// Bytes copied to the host so far.
+    pub fn downloaded(&self) -> u64 {
+        self.downloaded.load(Ordering::Relaxed)
     }
 
     /// The device's id, `cuda:0`.
@@ -235,6 +243,7 @@ impl Driver {
             return Ok(());
         }
         self.enter()?;
+        self.downloaded.fetch_add(to.len() as u64, Ordering::Relaxed);
         let rows = to.len() / width;
         if rows == 1 || pitch == width {
             // SAFETY: `to` is as long as the copy, which has ended when `sync` returns.

@@ -1,5 +1,6 @@
 //! The device: ops in program order, and what went wrong with them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argon_gguf::Bytes;
@@ -55,6 +56,8 @@ pub(super) struct Core {
     /// For operands that are not there.
     pub nothing: Window,
     pub codebooks: Window,
+    /// Bytes copied to the host so far.
+    pub downloaded: AtomicU64,
     /// The first thing that went wrong in the driver since anybody asked.
     failure: Arc<Mutex<Option<DeviceError>>>,
 }
@@ -286,6 +289,7 @@ impl Core {
             owner,
             nothing,
             codebooks,
+            downloaded: AtomicU64::new(0),
             failure,
         })
     }
@@ -386,6 +390,10 @@ impl Device for WgpuDevice {
     fn read(&self, src: &Tensor, bytes: &mut [u8]) -> Result<(), DeviceError> {
         self.settle(&mut self.exclusive())?;
         self.core.read(src, bytes)
+    }
+
+    fn bytes_to_host(&self) -> u64 {
+        self.core.downloaded.load(Ordering::Relaxed)
     }
 
     fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {

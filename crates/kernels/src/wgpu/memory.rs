@@ -287,6 +287,7 @@ impl Core {
     /// Waits for so many bytes of a buffer.
     pub(super) fn download(&self, buffer: &wgpu::Buffer, start: u64, bytes: usize) -> Result<Vec<u8>, DeviceError> {
         let size = bytes.next_multiple_of(4) as u64;
+        self.downloaded.fetch_add(size, std::sync::atomic::Ordering::Relaxed);
         let staging = self.device.create_buffer(&wgpu::BufferDescriptor {
             label: Some("to the host"),
             size,

@@ -1,0 +1,106 @@
+//! The cases of each group of kernels. Sizes are small and no multiple of anything; a [`Request`] changes them.
+
+mod attention;
+mod delta;
+mod elementwise;
+mod gather;
+mod hyper;
+mod moe;
+mod plan;
+mod products;
+mod route;
+
+use argon_gguf::Format;
+
+use super::desk::Made;
+use super::{Bound, Case, Desk, Kernel, Request};
+use crate::op::Precision;
+
+/// The bound of everything that computes in f32: the design's for a whole layer, far above what one op needs.
+const F32: Bound = Bound::Within { a: 5e-6, b: None };
+
+/// Distance to float64 on a device's own operands: only sums in f32 and their order are left. Measured 2.4e-5 for a layer.
+const SUMS: Option<f64> = Some(3e-5);
+
+/// The bound of products: f16 rounds two operands to 2^-12 of them on average (5.4e-4 for a layer of products of products);
+/// 8-bit activations are at least as exact as llama.cpp's, 1.3e-2.
+fn product(precision: Precision) -> Bound {
+    match precision {
+        Precision::F32 => F32,
+        Precision::F16 => Bound::Within { a: 6e-4, b: SUMS },
+        Precision::Int8 | Precision::Bf16 => Bound::Within { a: 1.3e-2, b: SUMS },
+    }
+}
+
+/// The formats that weights come in.
+pub fn formats() -> impl Iterator<Item = Format> {
+    Format::ALL.iter().copied().filter(|format| format.is_weight())
+}
+
+/// Cases as they are made.
+struct List<'a> {
+    kernel: Kernel,
+    request: &'a Request,
+    precisions: &'a [Precision],
+    cases: Vec<Case>,
+}
+
+impl List<'_> {
+    fn add(&mut self, name: impl Into<String>, bound: Bound, work: impl Fn(&Desk) -> Made<()> + 'static) {
+        self.push(name.into(), bound, None, work);
+    }
+
+    /// The case in every precision, within the bound of products.
+    fn products(&mut self, name: &str, work: impl Fn(&Desk) -> Made<()> + Clone + 'static) {
+        self.within(product, name, work);
+    }
+
+    /// The case in every precision, within the bound of each.
+    fn within(
+        &mut self,
+        bound: fn(Precision) -> Bound,
+        name: &str,
+        work: impl Fn(&Desk) -> Made<()> + Clone + 'static,
+    ) {
+        for &precision in self.precisions {
+            self.push(name.into(), bound(precision), Some(precision), work.clone());
+        }
+    }
+
+    fn push(
+        &mut self,
+        name: String,
+        bound: Bound,
+        precision: Option<Precision>,
+        work: impl Fn(&Desk) -> Made<()> + 'static,
+    ) {
+        // Every case has numbers of its own, the same in every precision.
+        let number = self.cases.iter().filter(|case| case.precision == precision).count() as u64;
+        let seed = self.request.seed.wrapping_mul(1009).wrapping_add(number);
+        self.cases.push(Case { kernel: self.kernel, name, precision, bound, seed, large: false, work: Box::new(work) });
+    }
+
+    /// Of the last case: it is compared with the processor, as the reference would take too long.
+    fn large(&mut self) {
+        if let Some(case) = self.cases.last_mut() {
+            case.large = true;
+        }
+    }
+}
+
+/// The cases of a group in these precisions.
+pub fn of(kernel: Kernel, request: &Request, precisions: &[Precision]) -> Vec<Case> {
+    let mut list = List { kernel, request, precisions, cases: Vec::new() };
+    match kernel {
+        Kernel::Plan => plan::cases(&mut list),
+        Kernel::Gather => gather::cases(&mut list),
+        Kernel::Dense => products::cases(&mut list),
+        Kernel::Moe => moe::cases(&mut list),
+        Kernel::Route => route::cases(&mut list),
+        Kernel::Elementwise => elementwise::cases(&mut list),
+        Kernel::Hyper => hyper::cases(&mut list),
+        Kernel::Delta => delta::cases(&mut list),
+        Kernel::Attention => attention::cases(&mut list),
+    }
+    list.cases
+}

@@ -1,0 +1,99 @@
+//! The plan, byte for byte.
+
+use argon_plan::{Shape, meta};
+
+use super::List;
+use crate::device::DeviceError;
+use crate::op::{Plan, PlanBuffers};
+use crate::parity::desk::Made;
+use crate::parity::{Bound, Desk};
+use crate::tensor::{DType, Tensor};
+
+/// Entries up to which the definition, which takes their square, is waited for.
+const DEFINED: usize = 1 << 15;
+
+/// How ids are drawn.
+#[derive(Clone, Copy, Debug)]
+pub enum Ids {
+    /// Every expert alike.
+    Uniform,
+    /// A few experts get most.
+    Skewed,
+    /// All tokens on the last expert, so that every expert of a token is the same.
+    One,
+    /// All skipped.
+    Skipped,
+    /// Skipped ones, and some outside the experts.
+    Bad,
+}
+
+impl Ids {
+    /// Ids of so many entries.
+    pub fn draw(self, desk: &Desk, entries: usize, experts: usize) -> Vec<i32> {
+        let one = |_| match self {
+            Ids::Uniform => desk.below(experts) as i32,
+            Ids::Skewed => (desk.below(experts) * desk.below(experts) / experts) as i32,
+            Ids::One => experts as i32 - 1,
+            Ids::Skipped => -1,
+            Ids::Bad => desk.below(experts + 3) as i32 - 2,
+        };
+        (0..entries).map(one).collect()
+    }
+}
+
+pub(super) fn cases(list: &mut List) {
+    let r = list.request;
+    let asked = r.tokens.is_some() || r.experts.is_some() || r.top_k.is_some();
+    let shapes: Vec<[usize; 4]> = match asked {
+        true => [8, 16, 64]
+            .map(|tile| [r.tokens.unwrap_or(512), r.top_k.unwrap_or(10), r.experts.unwrap_or(512), tile])
+            .into(),
+        false => (1..=16)
+            .map(|k| [600 / k + k, k, 16 + 31 * k, 1 << (k % 7)])
+            .chain([[0, 2, 8, 4], [1, 1, 1, 1], [512, 10, 512, 16], [40, 3, 4096, 8], [1030, 2, 257, 12]])
+            .chain([[6554, 10, 512, 64], [16384, 4, 128, 192]])
+            .collect(),
+    };
+    for [tokens, top_k, experts, tile] in shapes {
+        add(list, [tokens, top_k, experts, tile], Ids::Bad);
+    }
+    let [tokens, top_k, experts] = [r.tokens.unwrap_or(300), r.top_k.unwrap_or(7), r.experts.unwrap_or(129)];
+    for ids in [Ids::Uniform, Ids::Skewed, Ids::One, Ids::Skipped] {
+        add(list, [tokens, top_k, experts, 16], ids);
+    }
+}
+
+fn add(list: &mut List, [tokens, top_k, experts, tile]: [usize; 4], ids: Ids) {
+    let name = format!("T {tokens}, K {top_k}, E {experts}, tile {tile}, {}", format!("{ids:?}").to_lowercase());
+    list.add(name, Bound::Exact, move |desk| {
+        let shape = shape([tokens, top_k, experts, tile])?;
+        let ids = desk.ints([tokens, 1, top_k], &ids.draw(desk, shape.entries(), experts))?;
+        let weights = desk.units([tokens, 1, top_k])?;
+        desk.run(Plan { ids, weights, plan: outputs(desk, shape)? })
+    });
+    if tokens.saturating_mul(top_k) > DEFINED {
+        list.large();
+    }
+}
+
+/// A shape that is within the limits.
+pub fn shape([tokens, top_k, experts, tile]: [usize; 4]) -> Made<Shape> {
+    Shape::new(tokens, top_k, experts, tile).map_err(|error| DeviceError::Shape { op: "plan", what: error.to_string() })
+}
+
+/// Polluted memory of a plan, all of which is compared.
+fn outputs(desk: &Desk, shape: Shape) -> Made<PlanBuffers> {
+    let words = |name, rows, cols| desk.output(name, DType::U32, [rows, 1, cols]);
+    let ints = |name, cols| -> Made<Tensor> { desk.output(name, DType::I32, [1, 1, cols]) };
+    Ok(PlanBuffers {
+        shape,
+        bcnt: words("bcnt", shape.blocks(), shape.experts())?,
+        boff: words("boff", shape.blocks(), shape.experts())?,
+        eoff: words("eoff", 1, shape.experts() + 1)?,
+        tiles: words("tiles", shape.max_tiles(), 3)?,
+        stok: ints("stok", shape.max_rows())?,
+        sw: words("sw", 1, shape.max_rows())?,
+        pos: ints("pos", shape.entries())?,
+        meta: words("meta", 1, meta::WORDS)?,
+    })
+}

@@ -1,0 +1,65 @@
+//! Dense products: every format, and the edges of tiles.
+
+use argon_gguf::Format;
+
+use super::List;
+use super::formats;
+use crate::op::{Epilogue, Gemm, RowMap};
+use crate::parity::Desk;
+use crate::parity::desk::Made;
+use crate::tensor::DType;
+
+/// What is made of a product.
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    Store,
+    Bias,
+    Accumulate,
+    SwiGlu,
+}
+
+/// Rows, outputs and columns of a product. Outputs are not so few that all of them may cancel out.
+type Size = [usize; 3];
+
+pub(super) fn cases(list: &mut List) {
+    let tokens = list.request.tokens.unwrap_or(33);
+    for format in formats().filter(|&format| list.request.gate_up.is_none_or(|asked| asked == format)) {
+        let name = format!("{format}, {tokens} rows");
+        list.products(&name, move |desk| dense(desk, format, [tokens, 70, 512], End::Store, 1.0));
+    }
+    let format = list.request.gate_up.unwrap_or(Format::IQ4_NL);
+    for [rows, n] in [[1, 30], [7, 31], [8, 16], [9, 17], [17, 64], [65, 129], [130, 127], [193, 65]] {
+        let name = format!("{format}, {rows} rows, {n} outputs");
+        list.products(&name, move |desk| dense(desk, format, [rows, n, 256], End::Store, 1.0));
+    }
+    for (name, end) in [("bias", End::Bias), ("added", End::Accumulate), ("SwiGLU", End::SwiGlu)] {
+        list.products(&format!("{format}, {name}"), move |desk| dense(desk, format, [33, 70, 512], end, 1.0));
+    }
+    // Beyond the range of f16, inside and in the result.
+    for size in [1e5, 1e8] {
+        let name = format!("{format}, inputs of {size:e}");
+        list.products(&name, move |desk| dense(desk, format, [33, 70, 512], End::Store, size));
+    }
+}
+
+fn dense(desk: &Desk, format: Format, [rows, n, k]: Size, end: End, size: f32) -> Made<()> {
+    let x = desk.numbers(rows * k, |_| desk.normal() * size);
+    let (x, w) = (desk.activations(format, [rows, k], &x)?, desk.weight(format, 1, n, k)?);
+    let out = match end {
+        End::Accumulate => desk.changed("out", [rows, 1, n], &desk.numbers(rows * n, |_| desk.unit()))?,
+        _ => desk.output("out", DType::F32, [rows, 1, n])?,
+    };
+    desk.run(Gemm {
+        x,
+        w,
+        bias: if end == End::Bias { Some(desk.units([1, 1, n])?) } else { None },
+        rows: RowMap::Identity,
+        epilogue: match end {
+            End::Store | End::Bias => Epilogue::Store,
+            End::Accumulate => Epilogue::Accumulate,
+            End::SwiGlu => Epilogue::SwiGlu { up: desk.weight(format, 1, n, k)? },
+        },
+        precision: desk.precision,
+        out,
+    })
+}

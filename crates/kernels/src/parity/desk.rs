@@ -1,0 +1,177 @@
+//! Operands of a case, the same numbers on every device, and everything that it wrote.
+
+use std::cell::RefCell;
+
+use argon_gguf::{Bytes, Format};
+
+use super::compare::{POLLUTION, Written};
+use super::operands;
+use super::weights::{self, Rng};
+use crate::device::{Device, DeviceError};
+use crate::op::{Op, Precision};
+use crate::tensor::{DType, Tensor, Weight};
+
+/// Words behind every output that nobody should write.
+const GUARD: usize = 16;
+
+/// One device with the operands of one case on it.
+pub struct Desk<'d> {
+    device: &'d dyn Device,
+    /// The device whose operands take the place of the exact ones: reference B.
+    rounding: Option<&'d dyn Device>,
+    /// Of the case's products.
+    pub precision: Precision,
+    rng: RefCell<Rng>,
+    outputs: RefCell<Vec<(&'static str, Tensor)>>,
+}
+
+impl<'d> Desk<'d> {
+    pub(super) fn new(
+        device: &'d dyn Device,
+        rounding: Option<&'d dyn Device>,
+        precision: Precision,
+        seed: u64,
+    ) -> Self {
+        Self { device, rounding, precision, rng: RefCell::new(Rng::new(seed)), outputs: RefCell::default() }
+    }
+
+    /// An integer below `n`.
+    pub fn below(&self, n: usize) -> usize {
+        self.rng.borrow_mut().below(n)
+    }
+
+    /// A number from -1 to 1.
+    pub fn unit(&self) -> f32 {
+        2.0 * self.rng.borrow_mut().uniform() - 1.0
+    }
+
+    /// A standard normal number.
+    pub fn normal(&self) -> f32 {
+        self.rng.borrow_mut().normal()
+    }
+
+    /// Numbers, one by one.
+    pub fn numbers(&self, n: usize, mut number: impl FnMut(usize) -> f32) -> Vec<f32> {
+        (0..n).map(&mut number).collect()
+    }
+
+    /// A tensor that the case writes and that is compared; polluted, so that what is not written shows.
+    pub fn output(&self, name: &'static str, dtype: DType, [rows, groups, cols]: [usize; 3]) -> Made<Tensor> {
+        let words = (rows * groups * cols * dtype.bytes()).div_ceil(4) + GUARD;
+        let buffer = self.device.alloc(4 * words)?;
+        let whole = Tensor::dense(buffer.clone(), DType::U32, 1, 1, words);
+        self.device.write(&whole, &POLLUTION.repeat(words))?;
+        let t = Tensor::dense(buffer, dtype, rows, groups, cols);
+        self.outputs.borrow_mut().push((name, t.clone()));
+        Ok(t)
+    }
+
+    /// A tensor that is read and written, and compared.
+    pub fn changed(&self, name: &'static str, shape: [usize; 3], values: &[f32]) -> Made<Tensor> {
+        let t = self.output(name, DType::F32, shape)?;
+        self.device.write(&t, bytemuck::cast_slice(values))?;
+        Ok(t)
+    }
+
+    /// A tensor of f32 that is read.
+    pub fn floats(&self, [rows, groups, cols]: [usize; 3], values: &[f32]) -> Made<Tensor> {
+        let t = crate::device::tensor(self.device, DType::F32, rows, groups, cols)?;
+        self.device.write(&t, bytemuck::cast_slice(values))?;
+        Ok(t)
+    }
+
+    /// The same with random numbers from -1 to 1.
+    pub fn units(&self, shape: [usize; 3]) -> Made<Tensor> {
+        self.floats(shape, &self.numbers(shape.iter().product(), |_| self.unit()))
+    }
+
+    /// A tensor of f16 that is read: the nearest to random numbers from -1 to 1.
+    pub fn halves(&self, [rows, groups, cols]: [usize; 3]) -> Made<Tensor> {
+        let t = crate::device::tensor(self.device, DType::F16, rows, groups, cols)?;
+        let values: Vec<u16> = (0..rows * groups * cols).map(|_| half::f16::from_f32(self.unit()).to_bits()).collect();
+        self.device.write(&t, bytemuck::cast_slice(&values))?;
+        Ok(t)
+    }
+
+    /// Integers that are read.
+    pub fn ints(&self, [rows, groups, cols]: [usize; 3], values: &[i32]) -> Made<Tensor> {
+        let t = crate::device::tensor(self.device, DType::I32, rows, groups, cols)?;
+        self.device.write(&t, bytemuck::cast_slice(values))?;
+        Ok(t)
+    }
+
+    /// Rows that meet weights of `format`.
+    pub fn activations(&self, format: Format, [rows, cols]: [usize; 2], values: &[f32]) -> Made<Tensor> {
+        let rounded =
+            self.rounding.map(|rounding| operands::activations(rounding, self.precision, format, values, cols));
+        self.floats([rows, 1, cols], rounded.transpose()?.as_deref().unwrap_or(values))
+    }
+
+    /// Rounds rows that the case computed, before they meet weights of `format`; does nothing but for reference B.
+    pub fn round(&self, format: Format, t: &Tensor) -> Made<()> {
+        let Some(rounding) = self.rounding else { return Ok(()) };
+        let mut values = vec![0f32; t.len()];
+        self.device.read(t, bytemuck::cast_slice_mut(&mut values))?;
+        let rounded = operands::activations(rounding, self.precision, format, &values, t.cols)?;
+        self.device.write(t, bytemuck::cast_slice(&rounded))
+    }
+
+    /// Random weights.
+    pub fn weight(&self, format: Format, experts: usize, rows: usize, cols: usize) -> Made<Weight> {
+        let bytes = weights::random(format, experts * rows * cols, &mut self.rng.borrow_mut());
+        match self.rounding {
+            None => weight(self.device, format, bytes, experts, rows, cols),
+            Some(rounding) => {
+                let all = weight(rounding, format, bytes, 1, experts * rows, cols)?;
+                let values = operands::weights(rounding, self.precision, &all)?;
+                let bytes = bytemuck::cast_slice(&values).to_vec();
+                weight(self.device, Format::F32, bytes, experts, rows, cols)
+            }
+        }
+    }
+
+    /// Weights of these bytes, which are never rounded.
+    pub fn constant(&self, format: Format, bytes: Vec<u8>, experts: usize, rows: usize, cols: usize) -> Made<Weight> {
+        weight(self.device, format, bytes, experts, rows, cols)
+    }
+
+    /// The device.
+    pub fn device(&self) -> &'d dyn Device {
+        self.device
+    }
+
+    /// Enqueues an op.
+    pub fn run(&self, op: impl Into<Op>) -> Made<()> {
+        self.device.enqueue(&op.into())
+    }
+
+    /// All memory of the outputs.
+    pub(super) fn written(self) -> Made<Vec<Written>> {
+        let whole = |(name, t): (&'static str, Tensor)| {
+            let mut bytes = vec![0; t.buffer.bytes()];
+            let all = Tensor::dense(t.buffer.clone(), DType::U32, 1, 1, bytes.len() / 4);
+            self.device.read(&all, &mut bytes)?;
+            Ok(Written { name, dtype: t.dtype, shape: [t.rows, t.groups, t.cols], bytes })
+        };
+        self.outputs.into_inner().into_iter().map(whole).collect()
+    }
+}
+
+/// What making an operand gives.
+pub type Made<T> = Result<T, DeviceError>;
+
+/// Weights of these bytes on a device.
+pub(super) fn weight(
+    device: &dyn Device,
+    format: Format,
+    bytes: Vec<u8>,
+    experts: usize,
+    rows: usize,
+    cols: usize,
+) -> Made<Weight> {
+    let buffer = device.constant(Bytes::from(bytes))?;
+    Weight::dense(buffer, format, experts, rows, cols).ok_or_else(|| DeviceError::Shape {
+        op: "weight",
+        what: format!("{experts} x {rows} rows of {cols} columns are no {format}"),
+    })
+}

@@ -1,0 +1,79 @@
+//! The operands of a device's products, seen through the products themselves.
+//!
+//! A sum that has one term is that term: rows times the unit matrix are the activations as the device multiplies them, and
+//! the unit matrix times weights are the weights. Reference B multiplies these in float64, so what is left of a device's
+//! distance to it is how it adds up.
+
+use argon_gguf::Format;
+
+use super::desk::{Made, weight};
+use crate::device::{Device, tensor};
+use crate::op::{Epilogue, Gemm, Precision, RowMap};
+use crate::tensor::{DType, Tensor, Weight};
+
+/// Rows of `cols` activations as `device` multiplies them with weights of `format`.
+///
+/// # Errors
+/// Those of the device.
+pub fn activations(
+    device: &dyn Device,
+    precision: Precision,
+    format: Format,
+    values: &[f32],
+    cols: usize,
+) -> Made<Vec<f32>> {
+    let (rows, format, bytes) = (values.len() / cols.max(1), unit_format(format), unit_rows(format, cols));
+    let unit = weight(device, format, bytes, 1, cols, cols)?;
+    product(device, precision, &dense(device, rows, cols, values)?, &unit)
+}
+
+/// All values of `w`, one matrix on `device`, as it multiplies them.
+///
+/// # Errors
+/// Those of the device.
+pub fn weights(device: &dyn Device, precision: Precision, w: &Weight) -> Made<Vec<f32>> {
+    let (rows, cols) = (w.rows, w.cols);
+    let unit: Vec<f32> = (0..cols * cols).map(|i| f32::from(u8::from(i / cols == i % cols))).collect();
+    let columns = product(device, precision, &dense(device, cols, cols, &unit)?, w)?;
+    Ok((0..rows * cols).map(|i| columns[i % cols * rows + i / cols]).collect())
+}
+
+/// The format of a unit matrix that is multiplied as weights of `format` are: plain numbers, or blocks of integers.
+fn unit_format(format: Format) -> Format {
+    if format.block_len() == 1 { format } else { Format::Q8_0 }
+}
+
+/// The unit matrix `[cols, cols]`; whole blocks.
+pub(super) fn unit_rows(format: Format, cols: usize) -> Vec<u8> {
+    let one: &[u8] = match format {
+        Format::F32 => &1f32.to_le_bytes(),
+        Format::BF16 => &half::bf16::ONE.to_le_bytes(),
+        Format::F16 => &half::f16::ONE.to_le_bytes(),
+        _ => return (0..cols).flat_map(|row| integer_row(row, cols)).collect(),
+    };
+    let zero = vec![0; one.len()];
+    (0..cols * cols).flat_map(|i| if i / cols == i % cols { one } else { &zero }).copied().collect()
+}
+
+/// A row of blocks of 32 integers, each with the scale 1.
+fn integer_row(row: usize, cols: usize) -> impl Iterator<Item = u8> {
+    (0..cols / 32).flat_map(move |block| {
+        let integers = (0..32).map(move |i| u8::from(32 * block + i == row));
+        half::f16::ONE.to_le_bytes().into_iter().chain(integers)
+    })
+}
+
+fn dense(device: &dyn Device, rows: usize, cols: usize, values: &[f32]) -> Made<Tensor> {
+    let t = tensor(device, DType::F32, rows, 1, cols)?;
+    device.write(&t, bytemuck::cast_slice(values))?;
+    Ok(t)
+}
+
+fn product(device: &dyn Device, precision: Precision, x: &Tensor, w: &Weight) -> Made<Vec<f32>> {
+    let out = tensor(device, DType::F32, x.rows, 1, w.rows)?;
+    let (x, w, rows, epilogue) = (x.clone(), w.clone(), RowMap::Identity, Epilogue::Store);
+    device.enqueue(&Gemm { x, w, bias: None, rows, epilogue, precision, out: out.clone() }.into())?;
+    let mut values = vec![0f32; out.len()];
+    device.read(&out, bytemuck::cast_slice_mut(&mut values))?;
+    Ok(values)
+}

@@ -1,0 +1,150 @@
+//! A device with a fault planted into one op: its kernel leaves out one element, or writes one too many.
+
+use std::cell::RefCell;
+use std::sync::Mutex;
+
+use argon_gguf::Bytes;
+use argon_kernels::op::{Gemm, RowMap};
+use argon_kernels::{Access, Buffer, DType, Device, DeviceError, DeviceInfo, Op, Tensor};
+
+/// Which of the elements that an op changes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Spot {
+    First,
+    /// The last column of the first row.
+    EndOfFirstRow,
+    /// The last row of a tile of eight.
+    EndOfTile,
+    /// The first column of the last row.
+    StartOfLastRow,
+    Last,
+    /// None of them: the word behind the last.
+    Beyond,
+}
+
+/// Those inside.
+pub const SPOTS: [Spot; 5] = [Spot::First, Spot::EndOfFirstRow, Spot::EndOfTile, Spot::StartOfLastRow, Spot::Last];
+
+/// The device, but for one element of one op's output.
+pub struct Faulty<'d> {
+    device: &'d dyn Device,
+    op: &'static str,
+    output: usize,
+    spot: Spot,
+    /// Whether routed products are spoiled that nobody compares.
+    anywhere: bool,
+    /// The coordinate in the last output that was spoiled.
+    planted: Mutex<RefCell<Option<String>>>,
+}
+
+impl<'d> Faulty<'d> {
+    /// A fault in output number `output` of `op`, of those that a case compares.
+    pub fn new(device: &'d dyn Device, op: &'static str, output: usize, spot: Spot) -> Self {
+        Self { device, op, output, spot, anywhere: false, planted: Mutex::default() }
+    }
+
+    /// A fault in every routed product.
+    pub fn anywhere(device: &'d dyn Device, spot: Spot) -> Self {
+        Self { anywhere: true, ..Self::new(device, "gemm", 0, spot) }
+    }
+
+    /// Where it was planted, as `[row, column]`; `None` if there was nothing to spoil.
+    pub fn planted(&self) -> Option<String> {
+        self.planted.lock().unwrap().borrow().clone()
+    }
+
+    fn bytes(&self, t: &Tensor) -> Result<Vec<u8>, DeviceError> {
+        let mut bytes = vec![0; t.len() * t.dtype.bytes()];
+        self.device.read(t, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn spoil(&self, t: &Tensor, before: &[u8]) -> Result<(), DeviceError> {
+        let mut after = self.bytes(t)?;
+        let size = t.dtype.bytes();
+        let changed: Vec<usize> = (0..t.len()).filter(|&i| differ(t.dtype, before, &after, i)).collect();
+        let (Some(&first), Some(&last)) = (changed.first(), changed.last()) else { return Ok(()) };
+        let row = |i: &usize| i / t.width();
+        let element = match self.spot {
+            Spot::First => first,
+            Spot::EndOfFirstRow => *changed.iter().rfind(|i| row(i) == row(&first)).unwrap(),
+            Spot::EndOfTile => *changed.iter().rfind(|i| row(i) % 8 == 7).unwrap_or(&last),
+            Spot::StartOfLastRow => *changed.iter().find(|i| row(i) == row(&last)).unwrap(),
+            Spot::Last => last,
+            Spot::Beyond => {
+                let word = Tensor::dense(t.buffer.clone(), DType::U32, 1, 1, t.buffer.bytes() / 4);
+                let behind = (t.len() * size).div_ceil(4);
+                self.device.write(&word.cols(behind..behind + 1), &[0; 4])?;
+                self.planted.lock().unwrap().replace(Some(String::from("behind")));
+                return Ok(());
+            }
+        };
+        after[element * size..(element + 1) * size].copy_from_slice(&before[element * size..(element + 1) * size]);
+        self.device.write(t, &after)?;
+        let (r, g, c) = (element / t.width(), element / t.cols % t.groups, element % t.cols);
+        let place = match (t.rows, t.groups) {
+            (_, 2..) => format!("[{r}, {g}, {c}]"),
+            (2.., _) => format!("[{r}, {c}]"),
+            _ => format!("[{c}]"),
+        };
+        self.planted.lock().unwrap().replace(Some(place));
+        Ok(())
+    }
+}
+
+/// Whether an op changed an element by more than rounding does.
+fn differ(dtype: DType, before: &[u8], after: &[u8], i: usize) -> bool {
+    let size = dtype.bytes();
+    let [before, after] = [before, after].map(|bytes| &bytes[i * size..(i + 1) * size]);
+    let number = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().unwrap());
+    match dtype {
+        DType::F32 => (number(before) - number(after)).abs() > 0.01 * number(after).abs().max(1.0),
+        _ => before != after,
+    }
+}
+
+impl Device for Faulty<'_> {
+    fn info(&self) -> DeviceInfo {
+        self.device.info()
+    }
+
+    fn tile_rows(&self, entries: usize, experts: usize) -> usize {
+        self.device.tile_rows(entries, experts)
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Buffer, DeviceError> {
+        self.device.alloc(bytes)
+    }
+
+    fn constant(&self, bytes: Bytes) -> Result<Buffer, DeviceError> {
+        self.device.constant(bytes)
+    }
+
+    fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.device.write(dst, bytes)
+    }
+
+    fn read(&self, src: &Tensor, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.device.read(src, bytes)
+    }
+
+    fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {
+        let accesses = op.accesses();
+        let outputs = accesses.iter().filter(|(_, access)| *access == Access::Write).map(|(t, _)| *t);
+        // What a case compares has words behind it that nobody should write.
+        let guarded = |t: &Tensor| t.buffer.bytes() >= t.len() * t.dtype.bytes() + 64;
+        let routed = matches!(op, Op::Gemm(Gemm { rows: RowMap::Gather(_) | RowMap::Segments(_), .. }));
+        let meant = |t: &&Tensor| op.name() == self.op && if self.anywhere { routed } else { guarded(t) };
+        let target = outputs.clone().nth(self.output).filter(meant);
+        let before = target.map(|t| self.bytes(t)).transpose()?;
+        self.device.enqueue(op)?;
+        match target.zip(before) {
+            Some((t, before)) => self.spoil(t, &before),
+            None => Ok(()),
+        }
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.device.sync()
+    }
+}
