@@ -24,8 +24,9 @@ use crate::cpu::{CpuDevice, CpuOptions};
 use crate::device::{Device, DeviceError};
 use crate::op::Precision;
 use crate::reference::ReferenceDevice;
-use compare::Distances;
+use compare::{Distances, Written};
 pub use desk::Desk;
+use desk::Rounding;
 
 /// A group of kernels that are compared together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,7 +175,8 @@ impl Case {
                 finding.a = Some(Distance { found: to_a.relative, bound: a });
                 within(&to_a, a, "A")?;
                 let Some(b) = b else { return Ok(()) };
-                let want = self.judge(Some(device)).map_err(|error| failed("reference B", error))?;
+                let want =
+                    self.judge(Some(Rounding { device, found: &got })).map_err(|error| failed("reference B", error))?;
                 let to_b = compare::distance(&got, &want)?;
                 finding.b = Some(Distance { found: to_b.relative, bound: b });
                 within(&to_b, b, "B")
@@ -182,19 +184,15 @@ impl Case {
         }
     }
 
-    /// What the reference writes; with operands as `rounding` rounds them where it is given.
-    fn judge(&self, rounding: Option<&dyn Device>) -> Result<Vec<compare::Written>, DeviceError> {
+    /// What the reference writes; with operands as `rounding` rounds them where that is given.
+    fn judge(&self, rounding: Option<Rounding>) -> Result<Vec<Written>, DeviceError> {
         match self.large {
             false => self.written(&ReferenceDevice::default(), rounding),
             true => self.written(&CpuDevice::new(CpuOptions::default())?, rounding),
         }
     }
 
-    fn written(
-        &self,
-        device: &dyn Device,
-        rounding: Option<&dyn Device>,
-    ) -> Result<Vec<compare::Written>, DeviceError> {
+    fn written(&self, device: &dyn Device, rounding: Option<Rounding>) -> Result<Vec<Written>, DeviceError> {
         let desk = Desk::new(device, rounding, self.precision.unwrap_or(Precision::F32), self.seed);
         let before = device.bytes_to_host();
         (self.work)(&desk)?;

@@ -46,9 +46,9 @@ fn so_does_every_instruction_set() {
 /// The ops of each group, and how many tensors each writes.
 const OPS: [(Kernel, &[(&str, usize)]); 9] = [
     (Kernel::Plan, &[("plan", 8)]),
-    (Kernel::Gather, &[("embed", 1), ("gemm", 1)]),
+    (Kernel::Gather, &[("embed", 1), ("gemm by stok", 1), ("gemm of the plan", 1)]),
     (Kernel::Dense, &[("gemm", 1)]),
-    (Kernel::Moe, &[("combine", 1)]),
+    (Kernel::Moe, &[("gemm by stok", 1), ("gemm of the plan", 1), ("combine", 1)]),
     (Kernel::Route, &[("route", 2)]),
     (Kernel::Elementwise, &[("fill", 1), ("copy", 1), ("add", 1), ("rms_norm", 1), ("gated_norm", 1), ("rope", 1)]),
     (Kernel::Hyper, &[("rms_norm", 1), ("hyper_write", 1), ("ple_gate", 1), ("gemm", 1)]),
@@ -60,13 +60,13 @@ const OPS: [(Kernel, &[(&str, usize)]); 9] = [
 #[test]
 fn an_element_left_out_is_found_and_named() {
     // One format of each kind, and plans that the definition is quick with.
-    let few = Request { tokens: Some(37), experts: Some(32), gate_up: Some(Format::Q8_0), ..Request::default() };
+    let few = Request { tokens: Some(21), experts: Some(16), gate_up: Some(Format::Q8_0), ..Request::default() };
     let device = CpuDevice::new(CpuOptions::default()).unwrap();
     for (kernel, ops) in OPS {
         for &(op, outputs) in ops {
             let planted = Cell::new(0);
             for (output, spot) in (0..outputs).flat_map(|output| SPOTS.map(|spot| (output, spot))) {
-                for case in cases::of(kernel, &few, &[Precision::F32, Precision::Int8]) {
+                for case in cases::of(kernel, &few, &[Precision::F32, Precision::F16, Precision::Int8]) {
                     let faulty = Faulty::new(&device, op, output, spot);
                     let finding = case.run(&faulty);
                     let Some(place) = faulty.planted() else {
@@ -80,28 +80,6 @@ fn an_element_left_out_is_found_and_named() {
                 }
             }
             assert!(planted.get() >= SPOTS.len() * outputs, "{op}: only {} faults", planted.get());
-        }
-    }
-}
-
-/// Between the ops of a layer too: gate and up, and down, are wrong in one element of a tile's last row.
-#[test]
-fn a_wrong_element_inside_a_layer_is_found() {
-    let device = CpuDevice::new(CpuOptions::default()).unwrap();
-    let few = Request { tokens: Some(61), ..Request::default() };
-    for precision in [Precision::F32, Precision::F16, Precision::Int8] {
-        for case in cases::of(Kernel::Moe, &few, &[precision]).iter().step_by(3) {
-            for spot in SPOTS {
-                let faulty = Faulty::anywhere(&device, spot);
-                let finding = case.run(&faulty);
-                assert_eq!(
-                    finding.failure.is_some(),
-                    faulty.planted().is_some(),
-                    "{spot:?} in {}, {}: {finding:?}",
-                    case.name,
-                    precision.name()
-                );
-            }
         }
     }
 }

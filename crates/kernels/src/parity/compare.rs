@@ -28,6 +28,11 @@ impl Written {
         self.shape.iter().product()
     }
 
+    /// All elements of a tensor of f32.
+    pub fn floats(&self) -> Vec<f32> {
+        (0..self.len()).map(|i| self.value(i) as f32).collect()
+    }
+
     fn element(&self, i: usize) -> &[u8] {
         let size = self.dtype.bytes();
         &self.bytes[i * size..(i + 1) * size]

@@ -14,11 +14,18 @@ use crate::tensor::{DType, Tensor, Weight};
 /// Words behind every output that nobody should write.
 const GUARD: usize = 16;
 
+/// The device whose operands reference B multiplies, and what it wrote.
+#[derive(Clone, Copy)]
+pub(super) struct Rounding<'d> {
+    pub device: &'d dyn Device,
+    pub found: &'d [Written],
+}
+
 /// One device with the operands of one case on it.
 pub struct Desk<'d> {
     device: &'d dyn Device,
-    /// The device whose operands take the place of the exact ones: reference B.
-    rounding: Option<&'d dyn Device>,
+    /// Operands that take the place of the exact ones: reference B.
+    rounding: Option<Rounding<'d>>,
     /// Of the case's products.
     pub precision: Precision,
     rng: RefCell<Rng>,
@@ -26,12 +33,7 @@ pub struct Desk<'d> {
 }
 
 impl<'d> Desk<'d> {
-    pub(super) fn new(
-        device: &'d dyn Device,
-        rounding: Option<&'d dyn Device>,
-        precision: Precision,
-        seed: u64,
-    ) -> Self {
+    pub(super) fn new(device: &'d dyn Device, rounding: Option<Rounding<'d>>, precision: Precision, seed: u64) -> Self {
         Self { device, rounding, precision, rng: RefCell::new(Rng::new(seed)), outputs: RefCell::default() }
     }
 
@@ -103,17 +105,17 @@ impl<'d> Desk<'d> {
     /// Rows that meet weights of `format`.
     pub fn activations(&self, format: Format, [rows, cols]: [usize; 2], values: &[f32]) -> Made<Tensor> {
         let rounded =
-            self.rounding.map(|rounding| operands::activations(rounding, self.precision, format, values, cols));
+            self.rounding.map(|rounding| operands::activations(rounding.device, self.precision, format, values, cols));
         self.floats([rows, 1, cols], rounded.transpose()?.as_deref().unwrap_or(values))
     }
 
-    /// Rounds rows that the case computed, before they meet weights of `format`; does nothing but for reference B.
-    pub fn round(&self, format: Format, t: &Tensor) -> Made<()> {
-        let Some(rounding) = self.rounding else { return Ok(()) };
-        let mut values = vec![0f32; t.len()];
-        self.device.read(t, bytemuck::cast_slice_mut(&mut values))?;
-        let rounded = operands::activations(rounding, self.precision, format, &values, t.cols)?;
-        self.device.write(t, bytemuck::cast_slice(&rounded))
+    /// The rows of an output on their way to weights of `format`. For reference B they are what the device itself wrote, as it
+    /// rounds them: a number between two roundings would else fall on either side.
+    pub fn onward(&self, name: &str, format: Format, t: &Tensor) -> Made<Tensor> {
+        let Some(Rounding { device, found }) = self.rounding else { return Ok(t.clone()) };
+        let found = found.iter().find(|written| written.name == name).map_or(Vec::new(), Written::floats);
+        let rounded = operands::activations(device, self.precision, format, &found, t.cols)?;
+        self.floats([t.rows, 1, t.cols], &rounded)
     }
 
     /// Random weights.
@@ -121,7 +123,7 @@ impl<'d> Desk<'d> {
         let bytes = weights::random(format, experts * rows * cols, &mut self.rng.borrow_mut());
         match self.rounding {
             None => weight(self.device, format, bytes, experts, rows, cols),
-            Some(rounding) => {
+            Some(Rounding { device: rounding, .. }) => {
                 let all = weight(rounding, format, bytes, 1, experts * rows, cols)?;
                 let values = operands::weights(rounding, self.precision, &all)?;
                 let bytes = bytemuck::cast_slice(&values).to_vec();

@@ -31,8 +31,6 @@ pub struct Faulty<'d> {
     op: &'static str,
     output: usize,
     spot: Spot,
-    /// Whether routed products are spoiled that nobody compares.
-    anywhere: bool,
     /// The coordinate in the last output that was spoiled.
     planted: Mutex<RefCell<Option<String>>>,
 }
@@ -40,12 +38,7 @@ pub struct Faulty<'d> {
 impl<'d> Faulty<'d> {
     /// A fault in output number `output` of `op`, of those that a case compares.
     pub fn new(device: &'d dyn Device, op: &'static str, output: usize, spot: Spot) -> Self {
-        Self { device, op, output, spot, anywhere: false, planted: Mutex::default() }
-    }
-
-    /// A fault in every routed product.
-    pub fn anywhere(device: &'d dyn Device, spot: Spot) -> Self {
-        Self { anywhere: true, ..Self::new(device, "gemm", 0, spot) }
+        Self { device, op, output, spot, planted: Mutex::default() }
     }
 
     /// Where it was planted, as `[row, column]`; `None` if there was nothing to spoil.
@@ -92,6 +85,15 @@ impl<'d> Faulty<'d> {
     }
 }
 
+/// The op's name, and of a routed product which one it is.
+fn name(op: &Op) -> &'static str {
+    match op {
+        Op::Gemm(Gemm { rows: RowMap::Gather(_), .. }) => "gemm by stok",
+        Op::Gemm(Gemm { rows: RowMap::Segments(_), .. }) => "gemm of the plan",
+        op => op.name(),
+    }
+}
+
 /// Whether an op changed an element by more than rounding does.
 fn differ(dtype: DType, before: &[u8], after: &[u8], i: usize) -> bool {
     let size = dtype.bytes();
@@ -133,8 +135,7 @@ impl Device for Faulty<'_> {
         let outputs = accesses.iter().filter(|(_, access)| *access == Access::Write).map(|(t, _)| *t);
         // What a case compares has words behind it that nobody should write.
         let guarded = |t: &Tensor| t.buffer.bytes() >= t.len() * t.dtype.bytes() + 64;
-        let routed = matches!(op, Op::Gemm(Gemm { rows: RowMap::Gather(_) | RowMap::Segments(_), .. }));
-        let meant = |t: &&Tensor| op.name() == self.op && if self.anywhere { routed } else { guarded(t) };
+        let meant = |t: &&Tensor| name(op) == self.op && guarded(t);
         let target = outputs.clone().nth(self.output).filter(meant);
         let before = target.map(|t| self.bytes(t)).transpose()?;
         self.device.enqueue(op)?;
