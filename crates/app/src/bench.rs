@@ -1,11 +1,12 @@
 //! `argon bench`: how fast it is, as tables to read, as JSON and CSV to keep, and as a page of pictures.
 //!
-//! [`model`] times whole prompts. The others time the parts of a mixture-of-experts layer: [`plan`], [`moe`]
+//! [`model`] times whole prompts. The others time the parts of a mixture-of-experts layer: [`plan`], [`gather`], [`moe`]
 //! and [`dense`]; what they have in common is in the files beside them.
 
 mod args;
 mod cold;
 mod dense;
+mod gather;
 mod machine;
 pub mod model;
 mod moe;
@@ -39,6 +40,8 @@ pub struct BenchArgs {
 pub enum BenchCommand {
     /// Time the plan, stage by stage and as a sequence of layers, every variant beside the others
     Plan(args::PlanArgs),
+    /// Time the copy of tokens to the rows of a plan, from f32 and from f16
+    Gather(args::GatherArgs),
     /// Time the routed part of a mixture-of-experts layer: plan, gate and up, down, combine
     Moe(args::MoeArgs),
     /// Time dense products, format by format
@@ -54,6 +57,7 @@ pub enum BenchCommand {
 pub fn run(args: BenchArgs) -> Result<(), Failure> {
     match args.command {
         BenchCommand::Plan(args) => plan::run(args),
+        BenchCommand::Gather(args) => gather::run(args),
         BenchCommand::Moe(args) => moe::run(args),
         BenchCommand::Dense(args) => dense::run(args),
         BenchCommand::Model(args) => model::run(args.try_into()?),

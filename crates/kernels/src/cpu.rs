@@ -9,6 +9,7 @@ mod conv;
 mod copy;
 mod delta_net;
 mod embed;
+mod gather;
 mod gemm;
 mod hyper;
 mod isa;

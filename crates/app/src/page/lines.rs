@@ -43,7 +43,7 @@ pub fn draw(lines: &[Line], spacing: [Spacing; 2], axes: [&str; 2], label: &str)
         }
     }
     let ends: Vec<f64> = lines.iter().map(|line| line.points.last().map_or(bottom, |point| y.at(point[1]))).collect();
-    for (series, (line, at)) in lines.iter().zip(apart(&ends, bottom)).enumerate() {
+    for (series, (line, at)) in lines.iter().zip(apart(&ends, [top, bottom])).enumerate() {
         svg.key(right + 5.0, at - 5.0, series);
         svg.text(right + 21.0, at + 5.0, Anchor::Start, "", &line.name);
     }
@@ -70,15 +70,20 @@ fn thinned(points: &[[f64; 2]]) -> impl Iterator<Item = [f64; 2]> + '_ {
     (0..drawn).map(move |i| points[if drawn > 1 { i * last / (drawn - 1) } else { 0 }])
 }
 
-/// The places next to these, none lower than `lowest`, at which lines of text do not overlap.
-fn apart(places: &[f64], lowest: f64) -> Vec<f64> {
+/// The places next to these, within `top` and `bottom` as far as there is room, at which lines of text do not overlap.
+fn apart(places: &[f64], [top, bottom]: [f64; 2]) -> Vec<f64> {
     const HEIGHT: f64 = 15.0;
     let mut order: Vec<usize> = (0..places.len()).collect();
     order.sort_by(|&a, &b| places[b].total_cmp(&places[a]));
-    let (mut moved, mut limit) = (places.to_vec(), lowest);
-    for i in order {
+    let (mut moved, mut limit) = (places.to_vec(), bottom);
+    for &i in &order {
         moved[i] = places[i].min(limit);
         limit = moved[i] - HEIGHT;
+    }
+    limit = top;
+    for &i in order.iter().rev() {
+        moved[i] = moved[i].max(limit);
+        limit = moved[i] + HEIGHT;
     }
     moved
 }
@@ -89,11 +94,8 @@ mod tests {
 
     #[test]
     fn names_do_not_overlap() {
-        let places = apart(&[100.0, 100.0, 20.0, 103.0], 100.0);
-        let mut sorted = places.clone();
-        sorted.sort_by(f64::total_cmp);
-        assert!(sorted.windows(2).all(|pair| pair[1] - pair[0] >= 15.0), "{places:?}");
-        assert_eq!(places[2], 20.0);
+        assert_eq!(apart(&[100.0, 100.0, 20.0, 103.0], [0.0, 100.0]), [85.0, 70.0, 20.0, 100.0]);
+        assert_eq!(apart(&[10.0, 12.0, 11.0], [10.0, 100.0]), [10.0, 40.0, 25.0]);
     }
 
     #[test]

@@ -177,6 +177,13 @@ struct Spent {
     seconds: f64,
 }
 
+impl Spent {
+    /// The colour of its stage: the same in all pictures of all runs.
+    fn series(&self) -> usize {
+        Stage::ALL.iter().position(|stage| stage.name() == self.stage).unwrap_or(Stage::ALL.len())
+    }
+}
+
 impl Profile {
     /// The stages as a table, the longest first, and a line on the experts.
     pub fn table(&self) -> String {
@@ -250,25 +257,20 @@ impl Profile {
             "host clock; the device is waited for at the end of each stage".into(),
         ];
         let mut page = Page::new("Where the prompt's time went", &small_print);
-        let names: Vec<(usize, &str)> =
-            self.by_time().enumerate().map(|(series, spent)| (series, spent.stage)).collect();
-        let row = |(series, spent): (usize, &Spent)| Row {
+        let row = |spent: &Spent| Row {
             label: spent.stage.into(),
             total: format!("{}, {}", time(spent.seconds), self.share(spent.seconds)),
-            parts: vec![(series, spent.seconds * 1e3, String::new())],
+            parts: vec![(spent.series(), spent.seconds * 1e3, String::new())],
         };
-        let rows: Vec<Row> = self.by_time().enumerate().map(row).collect();
+        let rows: Vec<Row> = self.by_time().map(row).collect();
         let text = "All layers together. \"Other\" is what no stage accounts for.";
         page.picture("By stage", text, &bars::draw(&rows, &[], "ms", "time by stage"));
-        let parts = |layer: &Vec<Spent>| {
-            let of =
-                |stage: &str| layer.iter().filter(|spent| spent.stage == stage).map(|spent| spent.seconds * 1e3).sum();
-            names.iter().map(|(_, stage)| of(stage)).collect::<Vec<f64>>()
-        };
+        let of_layer =
+            |layer: &[Spent], stage: &str| layer.iter().find(|spent| spent.stage == stage).map_or(0.0, |s| s.seconds);
+        let in_layers = self.by_time().filter(|all| self.layers.iter().any(|layer| of_layer(layer, all.stage) > 0.0));
+        let names: Vec<(usize, &str)> = in_layers.map(|spent| (spent.series(), spent.stage)).collect();
+        let parts = |layer: &Vec<Spent>| names.iter().map(|(_, stage)| 1e3 * of_layer(layer, stage)).collect();
         let layers: Vec<Vec<f64>> = self.layers.iter().map(parts).collect();
-        let shown: Vec<usize> = (0..names.len()).filter(|&i| layers.iter().any(|parts| parts[i] > 0.0)).collect();
-        let names: Vec<(usize, &str)> = shown.iter().map(|&i| names[i]).collect();
-        let layers: Vec<Vec<f64>> = layers.iter().map(|parts| shown.iter().map(|&i| parts[i]).collect()).collect();
         let text = "Every layer's stages, one on the other.";
         page.picture("By layer", text, &columns::draw(&layers, &names, ["layer", "ms"], "time by layer"));
         let text = format!(

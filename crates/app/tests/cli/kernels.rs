@@ -1,4 +1,4 @@
-//! `argon bench plan`, `moe` and `dense`: what is told and written, not how fast it is.
+//! `argon bench plan`, `gather`, `moe` and `dense`: what is told and written, not how fast it is.
 
 use std::fs;
 use std::path::Path;
@@ -130,6 +130,21 @@ fn a_layer_is_timed_by_stage() {
 }
 
 #[test]
+fn a_gather_is_timed_from_both_sources() {
+    let shape = ["-T", "9,40", "-D", "96", "--experts", "8", "--topk", "3", "--device", "cpu"];
+    let found = written(&[&["gather"], &shape[..]].concat());
+    assert_eq!(
+        found.records(),
+        [(9, "gather", "f32"), (9, "gather", "f16"), (40, "gather", "f32"), (40, "gather", "f16")]
+    );
+    let (records, plan) = (&found.json["records"], &found.json["plans"][1]);
+    let rows = plan["rows"].as_f64().unwrap();
+    assert_eq!(records[2]["bytes"].as_f64().unwrap(), (4.0 * 120.0 + 2.0 * rows) * 96.0);
+    assert_eq!(records[3]["bytes"].as_f64().unwrap(), (2.0 * 120.0 + 2.0 * rows) * 96.0);
+    found.assert_page(&["Gather", "Rows of each expert", "Padding"]);
+}
+
+#[test]
 fn dense_products_are_timed_by_format() {
     let shape = ["-D", "512", "-N", "96", "--pool", "1", "--device", "cpu"];
     let found = written(&[&["dense", "-T", "3"], &shape[..]].concat());
@@ -173,7 +188,7 @@ fn a_recorded_routing_is_replayed() {
 
 #[test]
 fn what_cannot_be_measured_is_refused_in_one_line() {
-    let cases: [(&str, &str); 21] = [
+    let cases: [(&str, &str); 22] = [
         ("plan -T 0", "--tokens is 0"),
         ("plan -T 99999999999", "--tokens is 99999999999"),
         ("plan -T 5,x", "--tokens"),
@@ -186,6 +201,7 @@ fn what_cannot_be_measured_is_refused_in_one_line() {
         ("plan --routing zipf:x", "--routing zipf:x"),
         ("plan --routing zipf:-1", "--routing zipf:-1"),
         ("plan --routing zipf:NaN", "--routing zipf:NaN"),
+        ("gather --device reference", "reference has no gather"),
         ("moe --gu FOO", "--gu is FOO"),
         ("moe --gu I32", "--gu is I32"),
         ("moe --dn Q4_K", "--dn Q4_K: rows of 640 weights"),
@@ -197,7 +213,9 @@ fn what_cannot_be_measured_is_refused_in_one_line() {
         ("dense -T 1048576 -D 1048576", "of memory"),
     ];
     for (line, part) in cases {
-        let args: Vec<&str> = ["bench"].into_iter().chain(line.split(' ')).chain(["--device", "cpu"]).collect();
+        let device = if line.contains("--device") { "" } else { " --device cpu" };
+        let line = format!("bench {line}{device}");
+        let args: Vec<&str> = line.split(' ').collect();
         assert_fails(&output(&args), 2, &[part]);
     }
     assert_eq!(output(&["bench"]).status.code(), Some(2), "the help, and that something is missing");
