@@ -96,10 +96,13 @@ impl SynthArgs {
         let mut shape = Shape::of(self.preset);
         let number = |asked: Option<u32>, published: usize| asked.map_or(published, |asked| asked as usize);
         shape.layers = number(self.layers, shape.layers);
+        // The last one at least has attention: llama.cpp loads no model without, and no hybrid one of fewer than 2 layers.
+        shape.attention.interval = shape.attention.interval.min(shape.layers);
         shape.experts.count = number(self.experts, shape.experts.count);
         shape.experts.used = shape.experts.used.min(shape.experts.count);
         shape.vocabulary.size = number(self.vocab, shape.vocabulary.size);
-        shape.ngrams = shape.ngrams.filter(|ngrams| ngrams.layer < shape.layers);
+        let ngrams = shape.ngrams.take();
+        shape.ngrams = ngrams.filter(|ngrams| ngrams.layer < shape.layers && !shape.is_attention(ngrams.layer));
         if let Some(ngrams) = &mut shape.ngrams {
             ngrams.rows = number(self.ple_rows, ngrams.rows);
         }

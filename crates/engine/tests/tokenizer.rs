@@ -200,6 +200,20 @@ fn user_defined_tokens_are_found_in_any_text_the_longest_first() {
     assert_eq!(tokenizer.decode(&[514, 513]).unwrap(), "hi  there<think>");
 }
 
+/// Found by the fuzz target: a control token spelled as the character that hides control tokens was found in hidden ones.
+#[test]
+fn a_control_token_that_spells_hidden_ones_is_text() {
+    let mut data = byte_level(include_str!("fixtures/tokenizer/tok512.json"), "qwen2");
+    data.tokens.push("\u{fdd0}".into());
+    data.token_types.push(TokenKind::Control as i32);
+    let tokenizer = Tokenizer::new(&data).unwrap();
+    for text in ["a<|im_end|>b", "\u{fdd0}"] {
+        let hidden = tokenizer.encode(&tokenizer.hide_control(text), Special::ParseShown).unwrap();
+        assert_eq!(hidden, tokenizer.encode(text, Special::AsText).unwrap());
+        assert_eq!(tokenizer.decode(&hidden).unwrap(), text);
+    }
+}
+
 #[test]
 fn a_prompt_gets_bos_and_eos_where_the_file_says_and_never_twice() {
     let data = TokenizerData {

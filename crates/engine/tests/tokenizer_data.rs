@@ -84,6 +84,16 @@ fn tokens_that_are_wrong() {
 }
 
 #[test]
+fn a_special_token_too_long_to_be_searched_for() {
+    let mut data = bpe();
+    data.tokens[4] = "<".repeat(1024);
+    assert!(Tokenizer::new(&data).is_ok());
+    data.tokens[4].push('>');
+    let reason = "id 4 has 1025 bytes, more than 1024".into();
+    assert_eq!(error(&data), TokenizerError::SpecialTokens { reason });
+}
+
+#[test]
 fn empty_tokens_are_padding() {
     let data =
         TokenizerData { tokens: strings(&["a", "", "", "b", "ab", "c"]), token_types: vec![1, 1, 3, 1, 1, 1], ..bpe() };

@@ -21,6 +21,20 @@ fn what_is_written_runs() {
     assert!(!stderr(&ran).contains("warning"), "{}", stderr(&ran));
 }
 
+/// Fewer layers than from one attention to the next: the last one has it, for other programs load no model without.
+#[test]
+fn a_model_of_one_layer_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    for layers in ["1", "2", "3"] {
+        let file = dir.path().join(layers);
+        stdout(&output(&["synth", "--preset", "tiny", "--layers", layers, "-o", text(&file)]));
+        let gguf = Gguf::open(&file).unwrap();
+        let attention = |tensor: &&argon_gguf::Tensor| tensor.name.ends_with("attn_k.weight");
+        assert_eq!(gguf.tensors().iter().filter(attention).count(), 1);
+        assert!(!stdout(&output(&["run", "-m", text(&file), "-p", "fn", "-n", "2", "--ignore-eos"])).is_empty());
+    }
+}
+
 #[test]
 fn a_file_that_is_there_stays_unless_forced() {
     let dir = tempfile::tempdir().unwrap();

@@ -15,7 +15,7 @@ const END: char = '\u{FDD1}';
 const DIGITS: u32 = 0xFDE0;
 
 /// Whether `c` could be read as part of a hidden character.
-fn is_reserved(c: char) -> bool {
+pub(super) fn is_reserved(c: char) -> bool {
     matches!(c, '\u{FDD0}'..='\u{FDEF}')
 }
 

@@ -263,6 +263,24 @@ mod tests {
         }
     }
 
+    /// Were any pattern's search quadratic, this would run for hours.
+    #[test]
+    fn a_megabyte_of_one_character_is_no_trap_for_any_family() {
+        for family in FAMILIES {
+            for unit in
+                ["a", "A", " ", "\n", "\r", "\t", "7", "'", "\"", "\u{4e16}", "\u{301}", "\u{1f680}", " \n", "a "]
+            {
+                let text = unit.repeat(1_000_000 / unit.len()) + "x";
+                let mut bytes = 0;
+                let all: Result<(), ()> = family.pre_tokenizer().split(&text, |piece| {
+                    bytes += piece.len();
+                    Ok(())
+                });
+                assert_eq!((all, bytes), (Ok(()), text.len()), "{:?} {unit:?}", family.names);
+            }
+        }
+    }
+
     #[test]
     fn a_name_selects_one_family() {
         let mut names: Vec<_> = FAMILIES.iter().flat_map(|family| family.names).collect();

@@ -42,7 +42,8 @@ pub(super) struct SpecialTokens {
 }
 
 impl SpecialTokens {
-    /// Collects the user-defined, control and unknown tokens of `vocab`.
+    /// Collects the user-defined, control and unknown tokens of `vocab`, but for those spelled with the characters that
+    /// [`escape`] hides others with: they would be found where something is hidden.
     pub(super) fn new(vocab: &Vocab) -> Result<Self, TokenizerError> {
         let user_defined = |kind| kind == TokenKind::UserDefined;
         let control = |kind: TokenKind| kind.is_special() && !user_defined(kind);
@@ -68,6 +69,9 @@ impl SpecialTokens {
     }
 }
 
+/// Bytes of a special token. A search may look so far ahead at every byte of a text.
+const LONGEST: usize = 1024;
+
 #[derive(Debug, Clone)]
 struct Matcher {
     automaton: AhoCorasick,
@@ -77,8 +81,14 @@ struct Matcher {
 
 impl Matcher {
     fn new(vocab: &Vocab, wanted: impl Fn(TokenKind) -> bool) -> Result<Self, TokenizerError> {
-        let tokens = vocab.iter().filter(|(_, text, kind)| wanted(*kind) && !text.is_empty());
+        let tokens = vocab
+            .iter()
+            .filter(|(_, text, kind)| wanted(*kind) && !text.is_empty() && !text.contains(escape::is_reserved));
         let (ids, texts): (Vec<_>, Vec<_>) = tokens.map(|(id, text, _)| (id, text)).unzip();
+        if let Some(index) = texts.iter().position(|text| text.len() > LONGEST) {
+            let reason = format!("id {} has {} bytes, more than {LONGEST}", ids[index], texts[index].len());
+            return Err(TokenizerError::SpecialTokens { reason });
+        }
         let automaton = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
             .build(texts)
