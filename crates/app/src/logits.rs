@@ -11,7 +11,7 @@ use argon_gguf::Gguf;
 
 use crate::failure::{Failure, OrFail};
 use crate::interrupt::Interrupt;
-use crate::output::NewFile;
+use crate::output::{self, NewFile};
 use crate::settings::{self, Tokens};
 use crate::{model, npy, prompt};
 
@@ -21,6 +21,7 @@ use crate::{model, npy, prompt};
 /// Of the input, or of the work; then there is no new output file.
 pub fn run(settings: settings::Logits) -> Result<(), Failure> {
     let path = settings.model.as_deref();
+    output::can_be_written(&settings.output)?;
     let gguf = model::open(path)?;
     let engine = model::load(&gguf, path, &settings.device)?;
     let tokens = tokens(settings.prompt, &engine, &gguf, path)?;

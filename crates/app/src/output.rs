@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crate::failure::{Failure, OrFail};
 use crate::interrupt::Interrupt;
 
 /// A file on its way to its place. Dropped before [`finish`](Self::finish), it leaves nothing behind, and what was at its
@@ -14,6 +15,18 @@ pub struct NewFile<'a> {
     /// Where it is until then; `None` where it must be written at its place: a pipe or a device.
     part: Option<PathBuf>,
     interrupt: &'a Interrupt,
+}
+
+/// That a file can be written to `path`: so that nothing is computed for a file that cannot be.
+///
+/// # Errors
+/// Of the input, if it cannot.
+pub fn can_be_written(path: &Path) -> Result<(), Failure> {
+    match fs::metadata(path) {
+        // Opened and closed, a pipe would end for whoever reads it.
+        Ok(there) if !there.is_file() && !there.is_dir() => Ok(()),
+        _ => NewFile::create(path, &Interrupt::default()).map(drop).or_input(path.display()),
+    }
 }
 
 impl<'a> NewFile<'a> {

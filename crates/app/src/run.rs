@@ -18,10 +18,10 @@ use argon_engine::tokenizer::{Special, Tokenizer};
 
 use crate::failure::{Failure, OrFail};
 use crate::interrupt::Interrupt;
-use crate::model;
 use crate::progress::Timings;
 use crate::prompt::{Prompt, Source};
 use crate::settings::{CHAT_CONTEXT, Context, Run};
+use crate::{model, output};
 use chat::Chat;
 use profile::Profiler;
 use saved::{Contents, Saved, save};
@@ -32,13 +32,13 @@ use writer::{End, Writer, write};
 /// # Errors
 /// Of the input, of the work, or [`Failure::Interrupted`]; the timings of what was done are printed in each case.
 pub fn run(settings: Run) -> Result<(), Failure> {
-    let interrupt = Interrupt::catch()?;
-    let stop = interrupt.flag().clone();
     let path = settings.model.as_deref();
     let start = Instant::now();
     let gguf = model::open(path)?;
     let opened = start.elapsed();
     let saved = settings.session_file.as_deref().map(Saved::open).transpose()?.flatten();
+    // Before anything is computed in vain.
+    settings.session_file.as_deref().map(output::can_be_written).transpose()?;
     let held = saved.as_ref().map_or(0, Saved::tokens);
     let prompt = prompt(&settings, saved.as_ref(), model::example(path, &gguf)?)?;
     let start = Instant::now();
@@ -69,6 +69,9 @@ pub fn run(settings: Run) -> Result<(), Failure> {
     let (predict, ignore_eos) = (settings.predict, settings.ignore_eos);
     let watched = settings.profile.is_some() || settings.record_routing.is_some();
     let profiler = watched.then(|| Profiler::new(&engine));
+    // Until here there is nothing to be finished: Ctrl-C ends the process as it does any other.
+    let interrupt = Interrupt::catch()?;
+    let stop = interrupt.flag().clone();
     let mut writer = Writer { session, sampler, tokenizer, history, predict, ignore_eos, stop, timings, profiler };
     let end = job.run(&mut writer);
     eprintln!("{}", writer.timings);

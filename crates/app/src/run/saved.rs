@@ -1,6 +1,6 @@
 //! The file of `--session`: one line of JSON, then the session as the engine saves it.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -54,18 +54,17 @@ impl Saved {
     /// The session in the file `path`, `None` if there is no such file; then it can be made in the end.
     ///
     /// # Errors
-    /// Of the input, if the file is something else, cannot be read, or could not be made.
+    /// Of the input, if the file is something else or cannot be read.
     pub fn open(path: &Path) -> Result<Option<Saved>, Failure> {
-        let file = match File::open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-                return match parent.is_none_or(Path::is_dir) {
-                    true => Ok(None),
-                    false => Err(Failure::input(format_args!("{}: there is no directory for it", path.display()))),
-                };
+        match fs::metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            // A pipe would be waited for.
+            Ok(there) if !there.is_file() => {
+                return Err(Failure::input(format_args!("{}: not a regular file", path.display())));
             }
-            file => file.or_input(path.display())?,
-        };
+            _ => {}
+        }
+        let file = File::open(path).or_input(path.display())?;
         let mut state = BufReader::new(file);
         let header = read_header(&mut state).or_input(path.display())?;
         Ok(Some(Saved { path: path.to_owned(), header, state }))

@@ -83,5 +83,6 @@ fn bad_ids_and_bad_outputs_are_told() {
         assert_fails(&output(&["logits", "-o", text(&npy), "--tokens-file", text(&json)]), 2, &[]);
     }
     let nowhere = dir.path().join("no/such/dir.npy");
-    assert_fails(&output(&["logits", "-o", text(&nowhere), "--tokens", "1"]), 1, &[text(&nowhere)]);
+    assert_fails(&output(&["logits", "-o", text(&nowhere), "--tokens", "1"]), 2, &[text(&nowhere)]);
+    assert_fails(&output(&["logits", "-o", text(dir.path()), "--tokens", "1"]), 2, &[text(dir.path())]);
 }

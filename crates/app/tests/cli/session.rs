@@ -70,5 +70,5 @@ fn another_model_precision_or_file_is_refused_and_left_alone() {
         assert_eq!(fs::read(&file).unwrap(), bytes);
     }
     assert_fails(&run(&dir.path().join("no/such.session"), &["-p", PROMPT]), 2, &["no/such.session"]);
-    assert_fails(&run(dir.path(), &["-p", PROMPT]), 2, &[text(dir.path())]);
+    assert_fails(&run(dir.path(), &["-p", PROMPT]), 2, &[text(dir.path()), "not a regular file"]);
 }

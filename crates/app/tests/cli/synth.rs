@@ -29,8 +29,8 @@ fn a_model_of_one_layer_runs() {
         let file = dir.path().join(layers);
         stdout(&output(&["synth", "--preset", "tiny", "--layers", layers, "-o", text(&file)]));
         let gguf = Gguf::open(&file).unwrap();
-        let attention = |tensor: &&argon_gguf::Tensor| tensor.name.ends_with("attn_k.weight");
-        assert_eq!(gguf.tensors().iter().filter(attention).count(), 1);
+        let mut names = gguf.tensors().iter().map(|tensor| tensor.name.as_str());
+        assert!(names.any(|name| name.ends_with("attn_k.weight")));
         assert!(!stdout(&output(&["run", "-m", text(&file), "-p", "fn", "-n", "2", "--ignore-eos"])).is_empty());
     }
 }
