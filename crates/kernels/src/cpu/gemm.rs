@@ -39,7 +39,7 @@ use crate::device::DeviceError;
 use crate::op::{Epilogue, Gemm, Precision};
 use crate::tensor::Weight;
 use ahead::Ahead;
-use epilogue::Finish;
+use epilogue::{Finish, Target};
 use quantise::{Quantised, Words};
 use rows::Segment;
 pub(super) use tune::tile_rows;
@@ -169,6 +169,7 @@ impl<'a> Job<'a> {
             panels: width.div_ceil(LANES),
             row_bytes: parts.iter().map(|part: &Part| part.inputs.row_bytes()).max().unwrap_or(0),
             segments: segments.len(),
+            out_bytes: o.out.len() * size_of::<f32>(),
             largest: segments.iter().map(|s| s.rows()).max().unwrap_or(0),
             threads: rayon::current_num_threads(),
         };
@@ -192,7 +193,6 @@ impl<'a> Job<'a> {
 
     /// Computes a unit; `next` is the one that this thread computes after it.
     fn unit(&self, unit: &Unit, next: Option<&Unit>, scratch: &mut Scratch) {
-        let rows = &unit.segment.inputs[unit.rows.clone()];
         scratch.sums.resize_with(self.parts.len(), Vec::new);
         for panel in unit.panels.clone() {
             for p in 0..self.parts.len() {
@@ -205,12 +205,15 @@ impl<'a> Job<'a> {
                 };
                 self.products(unit, panel, p, ahead, scratch);
             }
-            let cols = self.cols(panel);
-            for (i, &input) in rows.iter().enumerate() {
+            let (first, cols) = (unit.segment.first + unit.rows.start, self.cols(panel));
+            let target = Target {
+                inputs: &unit.segment.inputs[unit.rows.clone()],
+                cols: cols.clone(),
                 // SAFETY: units differ in their rows or in their panels, and one thread computes a unit.
-                let out = unsafe { self.out.part(unit.segment.first + unit.rows.start + i, cols.clone()) };
-                self.finish.store(self.isa, &scratch.sums, i, input, cols.clone(), out);
-            }
+                out: |row| unsafe { self.out.part(first + row, cols.clone()) },
+                stream: self.config.stream,
+            };
+            self.finish.store(self.isa, &scratch.sums, &target);
         }
     }
 

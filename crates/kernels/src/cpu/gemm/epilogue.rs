@@ -17,73 +17,112 @@ pub(super) fn add(bias: &[f32], products: &mut [Floats]) {
 }
 
 /// The epilogue of a product, its operands located.
-pub(super) struct Finish<'a> {
-    epilogue: &'a Epilogue,
-    normed: Option<View<'a, f32>>,
+pub(super) enum Finish<'a> {
+    Store,
+    Accumulate,
+    Silu { scale: f32 },
+    SwiGlu,
+    GateMean { normed: View<'a, f32> },
 }
 
 impl<'a> Finish<'a> {
     /// Of an epilogue.
     pub fn new(device: &CpuDevice, epilogue: &'a Epilogue) -> Result<Self, DeviceError> {
-        let normed = match epilogue {
-            Epilogue::GateMean { normed } => Some(View::of(device, normed)?),
-            _ => None,
-        };
-        Ok(Self { epilogue, normed })
+        Ok(match epilogue {
+            Epilogue::Store => Finish::Store,
+            Epilogue::Accumulate => Finish::Accumulate,
+            Epilogue::Silu { scale } => Finish::Silu { scale: *scale },
+            Epilogue::SwiGlu { .. } => Finish::SwiGlu,
+            Epilogue::GateMean { normed } => Finish::GateMean { normed: View::of(device, normed)? },
+        })
     }
 
-    /// Stores row `i` of the products, a tile for each part, in the columns `cols` of an output row. `input` is the number
-    /// of the input row.
-    pub fn store(&self, isa: Isa, parts: &[Vec<Floats>], i: usize, input: usize, cols: Range<usize>, out: &mut [f32]) {
-        let p = &parts[0][i];
-        match (self.epilogue, self.normed) {
-            (Epilogue::Store, _) => isa.run(Each { a: p, b: p, out, f: |p, _, _| p }),
-            (Epilogue::Accumulate, _) => out.iter_mut().zip(&p.0).for_each(|(out, p)| *out += p),
-            (Epilogue::Silu { scale }, _) => isa.run(Each { a: p, b: p, out, f: |p, _, _| silu(p * scale) }),
-            (Epilogue::SwiGlu { .. }, _) => {
-                isa.run(Each { a: p, b: &parts[1][i], out, f: |gate, up, _| silu(gate) * up });
-            }
-            (Epilogue::GateMean { .. }, None) => {}
-            (Epilogue::GateMean { .. }, Some(normed)) => {
-                let share = 1.0 / parts.len() as f32;
-                out.fill(0.0);
-                for (s, part) in parts.iter().enumerate() {
-                    let mut stream = Floats::default();
-                    stream.0[..out.len()].copy_from_slice(&normed.at(input, s)[cols.clone()]);
-                    isa.run(Each {
-                        a: &part[i],
-                        b: &stream,
-                        out,
-                        f: |p, stream, sum| sum + sigmoid(p) * stream * share,
-                    });
+    /// Stores the products of a block of rows with a panel, for each part of the product one [`Floats`] a row.
+    pub fn store<'o>(&self, isa: Isa, parts: &[Vec<Floats>], target: &Target<impl Fn(usize) -> &'o mut [f32]>) {
+        let (a, b) = (parts[0].as_slice(), parts[parts.len() - 1].as_slice());
+        match self {
+            Finish::Store => isa.run(Each { a, b, target, f: |p, _| p }),
+            Finish::Silu { scale } => isa.run(Each { a, b, target, f: |p, _| silu(p * scale) }),
+            Finish::SwiGlu => isa.run(Each { a, b, target, f: |gate, up| silu(gate) * up }),
+            Finish::Accumulate => {
+                for (row, p) in a.iter().enumerate() {
+                    (target.out)(row).iter_mut().zip(&p.0).for_each(|(out, p)| *out += p);
                 }
             }
+            Finish::GateMean { normed } => isa.run(GateMean { parts, normed: *normed, target }),
         }
     }
 }
 
-/// `out = f(a, b, out)`, lane by lane, for as many lanes as `out` has.
-struct Each<'a, F> {
-    a: &'a Floats,
-    b: &'a Floats,
-    out: &'a mut [f32],
+/// Where the products of a block of rows with a panel go.
+pub(super) struct Target<'a, O> {
+    /// The input row of each row.
+    pub inputs: &'a [usize],
+    /// The panel's columns of the output.
+    pub cols: Range<usize>,
+    /// Those columns of a row.
+    pub out: O,
+    /// Whether nobody reads the output soon.
+    pub stream: bool,
+}
+
+impl<'o, O: Fn(usize) -> &'o mut [f32]> Target<'_, O> {
+    #[inline(always)]
+    fn put<S: Simd>(&self, simd: S, row: usize, lanes: &Floats) {
+        let out = (self.out)(row);
+        match bytemuck::try_cast_slice_mut::<f32, Floats>(out) {
+            Ok([line]) if self.stream => simd.stream(simd.load(lanes), line),
+            _ => out.copy_from_slice(&lanes.0[..self.cols.len()]),
+        }
+    }
+}
+
+/// `out = f(a, b)` in every lane of every row.
+struct Each<'a, O, F> {
+    a: &'a [Floats],
+    b: &'a [Floats],
+    target: &'a Target<'a, O>,
     f: F,
 }
 
-impl<F: Fn(f32, f32, f32) -> f32> Kernel for Each<'_, F> {
+impl<'o, O: Fn(usize) -> &'o mut [f32], F: Fn(f32, f32) -> f32> Kernel for Each<'_, O, F> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { a, b, out, f } = self;
-        let mut lanes = Floats::default();
-        lanes.0[..out.len()].copy_from_slice(out);
-        for i in 0..LANES {
-            lanes.0[i] = f(a.0[i], b.0[i], lanes.0[i]);
+        for (row, (a, b)) in self.a.iter().zip(self.b).enumerate() {
+            let mut lanes = Floats::default();
+            for i in 0..LANES {
+                lanes.0[i] = (self.f)(a.0[i], b.0[i]);
+            }
+            self.target.put(simd, row, &lanes);
         }
-        match bytemuck::try_cast_slice_mut::<f32, Floats>(out) {
-            Ok([line]) => simd.stream(simd.load(&lanes), line),
-            _ => out.copy_from_slice(&lanes.0[..out.len()]),
+    }
+}
+
+/// `out = mean over streams of sigmoid(part) * normed`.
+struct GateMean<'a, O> {
+    parts: &'a [Vec<Floats>],
+    normed: View<'a, f32>,
+    target: &'a Target<'a, O>,
+}
+
+impl<'o, O: Fn(usize) -> &'o mut [f32]> Kernel for GateMean<'_, O> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let share = 1.0 / self.parts.len() as f32;
+        for (row, &input) in self.target.inputs.iter().enumerate() {
+            let mut lanes = Floats::default();
+            for (s, part) in self.parts.iter().enumerate() {
+                let mut stream = Floats::default();
+                stream.0[..self.target.cols.len()].copy_from_slice(&self.normed.at(input, s)[self.target.cols.clone()]);
+                for i in 0..LANES {
+                    lanes.0[i] += sigmoid(part[row].0[i]) * stream.0[i] * share;
+                }
+            }
+            self.target.put(simd, row, &lanes);
         }
     }
 }

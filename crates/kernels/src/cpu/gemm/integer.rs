@@ -11,10 +11,10 @@
 //! computed once when the activations are quantised. Where weights have minima, `min[n, g] * sum of q[r, k]` joins the
 //! inner sum instead.
 
-use super::quantise::{Quantised, Words};
+use super::quantise::{BLOCK, Quantised, Words};
 use super::tune;
 use super::unpack::{Coding, Panel};
-use crate::cpu::isa::{Floats, Isa, Kernel, Simd};
+use crate::cpu::isa::{Codes, Floats, Isa, Kernel, Simd};
 
 /// Adds to `sums` the products of the input rows `rows` with a panel that begins in column `first`. The activations have
 /// `PLANES` planes of [`Words`] with `W` words in all.
@@ -36,6 +36,16 @@ pub(super) fn multiply<const PLANES: usize, const W: usize>(
         Coding { zero: 128, .. } => isa.run(Multiply::<PLANES, W, 1, WIDE> { x, rows, first, panel, sums }),
         Coding { .. } => isa.run(Multiply::<PLANES, W, 1, NARROW> { x, rows, first, panel, sums }),
     }
+}
+
+/// Quads of columns in a block of activations.
+const QUADS: usize = BLOCK / 4;
+
+/// A block of a panel.
+struct Lanes<'a> {
+    codes: &'a [Codes; QUADS],
+    scales: &'a [Floats],
+    mins: Option<&'a [Floats]>,
 }
 
 /// Codes up to 127.
@@ -69,46 +79,82 @@ impl<const PLANES: usize, const W: usize, const GROUPS: usize, const KIND: u8> M
     #[inline(always)]
     fn tile<S: Simd, const R: usize>(self, simd: S) {
         let Self { x, rows, first, panel, sums } = self;
-        let quads = Words::<PLANES>::QUADS / GROUPS;
-        let blocks = panel.codes.len() / Words::<PLANES>::QUADS;
-        let x: [&[[i32; W]]; R] = std::array::from_fn(|r| &x.row::<W>(rows[r])[first / 32..][..blocks]);
+        let blocks = panel.codes.len() / QUADS;
+        assert!(panel.scales.len() >= blocks * GROUPS && (KIND != MIN || panel.mins.len() >= blocks * GROUPS));
+        let x: [*const [i32; W]; R] = std::array::from_fn(|r| x.row::<W>(rows[r])[first / BLOCK..][..blocks].as_ptr());
         let mut totals: [S::F32; R] = std::array::from_fn(|r| simd.load(&sums[r]));
-        for (b, codes) in panel.codes.chunks_exact(Words::<PLANES>::QUADS).enumerate() {
-            let mut block = [simd.splat(0.0); R];
-            for g in 0..GROUPS {
-                let mut low: [S::I32; R] = std::array::from_fn(|r| {
-                    let correction = x[r][b][Words::<PLANES>::CORRECTION + g];
-                    simd.splat_i32(if KIND == MIN { 0 } else { correction })
-                });
-                let mut high = [simd.splat_i32(0); R];
-                for q in g * quads..(g + 1) * quads {
-                    let codes = if KIND == WIDE { simd.wide_codes(&codes[q]) } else { simd.codes(&codes[q]) };
-                    let dot =
-                        |sum, x| if KIND == WIDE { simd.wide_dot(sum, codes, x) } else { simd.dot(sum, codes, x) };
-                    for r in 0..R {
-                        if PLANES == 2 {
-                            high[r] = dot(high[r], x[r][b][q]);
-                        }
-                        low[r] = dot(low[r], x[r][b][(PLANES - 1) * Words::<PLANES>::QUADS + q]);
-                    }
-                }
-                let scale = simd.load(&panel.scales[b * GROUPS + g]);
-                for r in 0..R {
-                    let sum = simd.to_f32(if PLANES == 2 { simd.join(high[r], low[r]) } else { low[r] });
-                    block[r] = if g == 0 { simd.mul(sum, scale) } else { simd.mul_add(sum, scale, block[r]) };
-                    if KIND == MIN {
-                        let x_sum = f32::from_bits(x[r][b][Words::<PLANES>::CORRECTION + g] as u32);
-                        block[r] = simd.mul_add(simd.load(&panel.mins[b * GROUPS + g]), simd.splat(x_sum), block[r]);
-                    }
-                }
+        for b in 0..blocks {
+            // SAFETY: below the number of blocks, which all of the slices have.
+            let x: [&[i32; W]; R] = std::array::from_fn(|r| unsafe { &*x[r].add(b) });
+            // SAFETY: as above.
+            let codes = unsafe { &*panel.codes.as_ptr().add(b * QUADS).cast::<[Codes; QUADS]>() };
+            let lanes =
+                Lanes { codes, scales: &panel.scales[b * GROUPS..][..GROUPS], mins: panel.mins.get(b * GROUPS..) };
+            let mut block = Self::scaled(simd, 0, &lanes, &x, None);
+            // Not a loop: the compiler would keep it one.
+            if GROUPS == 2 {
+                block = Self::scaled(simd, 1, &lanes, &x, Some(block));
             }
             for r in 0..R {
-                let scale = f32::from_bits(x[r][b][Words::<PLANES>::SCALE] as u32);
+                let scale = f32::from_bits(x[r][Words::<PLANES>::SCALE] as u32);
                 totals[r] = simd.mul_add(block[r], simd.splat(scale), totals[r]);
             }
         }
         for (sum, total) in sums.iter_mut().zip(totals) {
             simd.store(total, sum);
         }
+    }
+
+    /// The products of group `g` of a block with their scale and minimum, added to `block`.
+    #[inline(always)]
+    fn scaled<S: Simd, const R: usize>(
+        simd: S,
+        g: usize,
+        lanes: &Lanes,
+        x: &[&[i32; W]; R],
+        block: Option<[S::F32; R]>,
+    ) -> [S::F32; R] {
+        let (sums, scale) = (Self::group(simd, g, lanes.codes, x), simd.load(&lanes.scales[g]));
+        let mut scaled = sums;
+        for r in 0..R {
+            scaled[r] = match block {
+                None => simd.mul(sums[r], scale),
+                Some(block) => simd.mul_add(sums[r], scale, block[r]),
+            };
+            if let (MIN, Some(mins)) = (KIND, lanes.mins) {
+                let x_sum = f32::from_bits(x[r][Words::<PLANES>::CORRECTION + g] as u32);
+                scaled[r] = simd.mul_add(simd.load(&mins[g]), simd.splat(x_sum), scaled[r]);
+            }
+        }
+        scaled
+    }
+
+    /// The sums of a group's products, before any scale.
+    #[inline(always)]
+    fn group<S: Simd, const R: usize>(simd: S, g: usize, codes: &[Codes; QUADS], x: &[&[i32; W]; R]) -> [S::F32; R] {
+        let mut low: [S::I32; R] = std::array::from_fn(|r| {
+            let correction = x[r][Words::<PLANES>::CORRECTION + g];
+            simd.splat_i32(if KIND == MIN { 0 } else { correction })
+        });
+        let mut high = [simd.splat_i32(0); R];
+        for q in g * (QUADS / GROUPS)..(g + 1) * (QUADS / GROUPS) {
+            let codes = if KIND == WIDE { simd.wide_codes(&codes[q]) } else { simd.codes(&codes[q]) };
+            for r in 0..R {
+                if PLANES == 2 {
+                    high[r] = Self::dot(simd, high[r], codes, x[r][q]);
+                }
+                low[r] = Self::dot(simd, low[r], codes, x[r][(PLANES - 1) * QUADS + q]);
+            }
+        }
+        let mut sums = [simd.splat(0.0); R];
+        for r in 0..R {
+            sums[r] = simd.to_f32(if PLANES == 2 { simd.join(high[r], low[r]) } else { low[r] });
+        }
+        sums
+    }
+
+    #[inline(always)]
+    fn dot<S: Simd>(simd: S, sum: S::I32, codes: S::Bytes, x: i32) -> S::I32 {
+        if KIND == WIDE { simd.wide_dot(sum, codes, x) } else { simd.dot(sum, codes, x) }
     }
 }

@@ -7,7 +7,7 @@
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 use rayon::slice::ParallelSliceMut;
 
-use super::unpack::Coding;
+use super::unpack::{Coding, Order};
 use crate::cpu::isa::{Isa, Kernel, Simd};
 use crate::cpu::memory::View;
 
@@ -75,34 +75,61 @@ struct Row<'a, const PLANES: usize> {
 impl<const PLANES: usize> Kernel for Row<'_, PLANES> {
     type Output = ();
 
+    // Loops over arrays of constant length, and no closures, so that all of it becomes vector code.
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let zero = if self.coding.zero == 128 && S::WIDE_SIGNED { 0 } else { i32::from(self.coding.zero) };
-        let blocks = self.words.chunks_exact_mut(Words::<PLANES>::LEN);
-        for (x, words) in self.x.as_chunks::<BLOCK>().0.iter().zip(blocks) {
-            let (q, scale) = quantise(x, if PLANES == 1 { 127.0 } else { 127.0 * 257.0 });
-            let mut planes = [[0i8; BLOCK]; 2];
-            for i in 0..BLOCK {
-                let q = q[i / 16 * 16 + self.coding.order.column(i % 16)];
-                // A low part of -128 becomes -127: one unit in 65,000.
-                let high = if PLANES == 1 { 0 } else { (q + 128) >> 8 };
-                planes[0][i] = high as i8;
-                planes[1][i] = (q - 256 * high).max(-127) as i8;
+        let Self { x, coding, words } = self;
+        let zero = if coding.zero == 128 && S::WIDE_SIGNED { 0 } else { i32::from(coding.zero) };
+        let (blocks, _) = x.as_chunks::<BLOCK>();
+        for (x, words) in blocks.iter().zip(words.chunks_exact_mut(Words::<PLANES>::LEN)) {
+            let (mut q, scale) = quantise(x, if PLANES == 1 { 127.0 } else { 127.0 * 257.0 });
+            if PLANES == 2 {
+                let mut high = [0; BLOCK];
+                for i in 0..BLOCK {
+                    high[i] = (q[i] + 128) >> 8;
+                    // A low part of -128 becomes -127: one unit in 65,000.
+                    q[i] = (q[i] - 256 * high[i]).max(-127);
+                }
+                store(&high, coding.order, words);
+                store(&q, coding.order, &mut words[BLOCK / 4..]);
+                for i in 0..BLOCK {
+                    q[i] += 256 * high[i];
+                }
+            } else {
+                store(&q, coding.order, words);
             }
-            let bytes: &[u8] = bytemuck::cast_slice(&planes.as_flattened()[(2 - PLANES) * BLOCK..]);
-            for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
-                *word = i32::from_le_bytes(*bytes);
+            let mut halves = [0; 2];
+            for i in 0..BLOCK / 2 {
+                halves[0] += q[i];
+                halves[1] += q[i + BLOCK / 2];
             }
-            let half = |h: usize| -> i32 {
-                let q = |plane: usize| planes[plane][16 * h..16 * h + 16].iter().map(|&q| i32::from(q)).sum::<i32>();
-                256 * q(0) + q(1)
-            };
-            let sums = if self.coding.group == 16 { [half(0), half(1)] } else { [half(0) + half(1), 0] };
-            for (h, sum) in sums.into_iter().enumerate() {
-                words[Words::<PLANES>::CORRECTION + h] =
-                    if self.coding.min { (sum as f32).to_bits() as i32 } else { -zero * sum };
+            let sums = if coding.group == 16 { halves } else { [halves[0] + halves[1], 0] };
+            for (word, sum) in words[Words::<PLANES>::CORRECTION..].iter_mut().zip(sums) {
+                *word = if coding.min { (sum as f32).to_bits() as i32 } else { -zero * sum };
             }
             words[Words::<PLANES>::SCALE] = scale.to_bits() as i32;
+        }
+    }
+}
+
+/// Integers that fit a byte, four to a word, those of a quad together.
+#[inline(always)]
+fn store(q: &[i32; BLOCK], order: Order, words: &mut [i32]) {
+    let mut bytes = [0; BLOCK];
+    for i in 0..BLOCK {
+        bytes[i] = q[i] as u8;
+    }
+    let (words, _) = words.as_chunks_mut::<{ BLOCK / 4 }>();
+    match order {
+        Order::Plain => words[0] = bytemuck::cast(bytes),
+        Order::Pairs => {
+            // Word w of four has byte w of words 0, 2, 1 and 3.
+            let plain: [u32; BLOCK / 4] = bytemuck::cast(bytes);
+            for (i, word) in words[0].iter_mut().enumerate() {
+                let (first, shift) = (i / 4 * 4, 8 * (i % 4));
+                let [a, b, c, d] = [first, first + 2, first + 1, first + 3].map(|word| plain[word] >> shift & 0xff);
+                *word = (a | b << 8 | c << 16 | d << 24) as i32;
+            }
         }
     }
 }
@@ -113,15 +140,22 @@ impl<const PLANES: usize> Kernel for Row<'_, PLANES> {
 #[inline(always)]
 fn quantise(x: &[f32; BLOCK], largest: f32) -> ([i32; BLOCK], f32) {
     // The bits of positive floats are in the order of the floats, and those of infinity and NaN are above all others.
-    let top = x.iter().fold(0, |top, x| (x.to_bits() & 0x7fff_ffff).max(top));
+    let mut top = 0;
+    for x in x {
+        top = top.max(x.to_bits() & 0x7fff_ffff);
+    }
     let top = f32::from_bits(top);
+    let mut q = [0; BLOCK];
     if !top.is_finite() {
-        return ([0; BLOCK], f32::NAN);
+        return (q, f32::NAN);
     }
     let inverse = if top < 2f32.powi(-100) { 0.0 } else { largest / top };
     // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
     const ROUND: f32 = 12_582_912.0;
-    (x.map(|x| (x * inverse + ROUND).to_bits() as i32 - ROUND.to_bits() as i32), top / largest)
+    for i in 0..BLOCK {
+        q[i] = (x[i] * inverse + ROUND).to_bits() as i32 - ROUND.to_bits() as i32;
+    }
+    (q, top / largest)
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ pub(super) struct Shape {
     pub segments: usize,
     /// Rows of the largest segment.
     pub largest: usize,
+    /// Bytes of the output.
+    pub out_bytes: usize,
     /// Threads that share the work.
     pub threads: usize,
 }
@@ -30,10 +32,15 @@ pub(super) struct Config {
     pub unit_panels: usize,
     /// Columns of a panel that are unpacked at once, and then used for all rows of the block: they stay in the L1 cache.
     pub depth: usize,
+    /// Whether the output goes past the caches, which it would not survive in.
+    pub stream: bool,
 }
 
 /// Bytes of input rows that a block may have.
 const BLOCK_BYTES: usize = 512 << 10;
+
+/// An output up to this size may still be in a cache when it is read.
+const CACHE_BYTES: usize = 2 << 20;
 
 /// Units that each thread gets at least, where the product is large enough.
 const UNITS_A_THREAD: usize = 8;
@@ -46,7 +53,7 @@ pub(super) fn config(shape: &Shape, isa: Isa) -> Config {
     let block_rows = shape.largest.div_ceil(blocks).max(1);
     let runs = (shape.threads * UNITS_A_THREAD).div_ceil((shape.segments * blocks).max(1));
     let unit_panels = shape.panels.div_ceil(runs).max(1);
-    Config { tile_rows, block_rows, unit_panels, depth: 1024 }
+    Config { tile_rows, block_rows, unit_panels, depth: 1024, stream: shape.out_bytes > CACHE_BYTES }
 }
 
 /// Rows of one expert in a tile of the plan. The products here join the tiles of an expert, so that low tiles cost

@@ -44,9 +44,10 @@ pub(super) enum Order {
     Pairs,
 }
 
+#[cfg(test)]
 impl Order {
     /// The column, of 16, of byte `i` of the quads.
-    pub fn column(self, i: usize) -> usize {
+    fn column(self, i: usize) -> usize {
         match self {
             Order::Plain => i,
             Order::Pairs => i / 4 + [0, 8, 4, 12][i % 4],
