@@ -28,6 +28,7 @@ const COMPRESS_RATIOS: &str = "attention.compress_ratios";
 
 /// Rows of each n-gram head's part of the table.
 const NGRAM_SIZES: &str = "ple.head_vocab_sizes";
+const NGRAM_EOS: &str = "ple.eos_token_id";
 
 /// Added to the sum of squares where DeltaNet normalises queries and keys; a constant of the method, in no key.
 const DELTA_NET_EPS: f32 = 1e-6;
@@ -192,6 +193,15 @@ impl NgramConfig {
     /// Rows gathered for each token.
     pub fn heads(&self) -> usize {
         (self.longest - 1) * self.heads_per_length
+    }
+
+    /// Refuses an end of text that is no token: it would never be found, and stand before each text for another number.
+    pub fn check_eos(&self, architecture: &str, vocabulary: usize) -> Result<()> {
+        if self.eos as usize >= vocabulary {
+            let what = format!("is {}, outside the vocabulary of {vocabulary}", self.eos);
+            return refuse(format!("{architecture}.{NGRAM_EOS}"), what);
+        }
+        Ok(())
     }
 
     /// Refuses a table of fewer rows than the hashes reach.
@@ -505,7 +515,7 @@ impl NgramConfig {
             heads_per_length,
             dim: keys.require("embedding_length_per_layer_input", 1..=MAX_WIDTH)?,
             taps: keys.require("ple.conv_kernel", 1..=MAX_TAPS)?,
-            eos: keys.require("ple.eos_token_id", 0..=u32::MAX as usize)? as u32,
+            eos: keys.require(NGRAM_EOS, 0..=u32::MAX as usize)? as u32,
             multipliers: keys.require_integers("ple.layer_multipliers", longest)?,
             parts,
         }))

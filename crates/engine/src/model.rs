@@ -97,6 +97,7 @@ impl Model {
         const EMBEDDING: &str = "token_embd.weight";
         const OUTPUT: &str = "output.weight";
         let vocabulary = binder.rows_of(EMBEDDING)?;
+        config.ngrams.iter().try_for_each(|ngrams| ngrams.check_eos(config.family.name, vocabulary))?;
         let embedding = binder.table(EMBEDDING, vocabulary, config.hidden)?;
         let output = match binder.has(OUTPUT) {
             true => binder.weight(OUTPUT, vocabulary, config.hidden)?,

@@ -116,6 +116,7 @@ fn n_grams_that_no_table_holds_are_refused() {
     refused("qwen4exp_s", sizes, Key::U64s(vec![307, 0, 313, 317]), "gives head 1 the 0 rows");
     refused("qwen4exp_s", sizes, Key::U64s(vec![307, 311, u64::MAX, 317]), "gives head 2");
     refused("qwen4exp_s", sizes, Key::U64s(vec![307, 311, 313]), "fewer than the 4 needed");
+    refused("qwen4exp_s", "qwen4exp.ple.eos_token_id", Key::U32(512), "is 512, outside the vocabulary of 512");
     refused("qwen4exp_s", "qwen4exp.ple.layer_multipliers", Key::U64s(vec![1, 2]), "fewer than the 3 needed");
     refused("qwen4exp_s", "qwen4exp.ple.layers", Key::I32s(vec![4]), "names layer 4 of 4");
     refused("qwen4exp_s", "qwen4exp.ple.layers", Key::I32s(vec![0, 1]), "names 2 layers");

@@ -8,6 +8,7 @@ mod keys;
 mod npy;
 mod oracle;
 mod parts;
+mod router;
 mod saved;
 mod session;
 mod stages;
