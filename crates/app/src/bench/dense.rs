@@ -66,7 +66,7 @@ pub fn run(args: DenseArgs) -> Result<(), Failure> {
             report.records.push(record);
         }
     }
-    setup.write(&report)
+    setup.write(&mut report)
 }
 
 fn header() -> io::Result<()> {

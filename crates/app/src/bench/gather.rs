@@ -56,7 +56,7 @@ pub fn run(args: GatherArgs) -> Result<(), Failure> {
         measure(&setup, &device, &routed, tokens, hidden, &mut report)?;
     }
     print(&report).map_err(stdout_failure)?;
-    setup.write(&report)
+    setup.write(&mut report)
 }
 
 /// Both gathers of one chunk.

@@ -70,11 +70,30 @@ impl Machine {
 }
 
 impl Machine {
+    /// What to tell a reader if the ceilings are others than they were: something else had part of the machine.
+    pub fn unlike(&self, again: &Machine) -> Option<String> {
+        let change = |before: f64, after: f64| (after / before - 1.0).abs();
+        let memory = change(self.memory_bytes_per_s, again.memory_bytes_per_s);
+        let operations = change(self.operations_per_s, again.operations_per_s);
+        (memory.max(operations) > QUIET).then(|| {
+            format!(
+                "the machine was not quiet: before and after, memory gave {:.1} and {:.1} GB/s, products {:.0} and {:.0} GOP/s",
+                self.memory_bytes_per_s / 1e9,
+                again.memory_bytes_per_s / 1e9,
+                self.operations_per_s / 1e9,
+                again.operations_per_s / 1e9,
+            )
+        })
+    }
+
     /// Operations a second that products with weights in `format` can reach.
     pub fn operations_of(&self, format: Format) -> f64 {
         self.float_operations_per_s.filter(|_| format.block_len() == 1).unwrap_or(self.operations_per_s)
     }
 }
+
+/// How far two measurements of a ceiling differ on a machine that does nothing else.
+const QUIET: f64 = 0.2;
 
 /// Numbers with how they were measured.
 struct Ceilings {
@@ -163,4 +182,38 @@ fn last_cache() -> Option<u64> {
         }
     });
     sizes.max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(memory: f64, operations: f64) -> Machine {
+        Machine {
+            device: "cpu".into(),
+            name: "a processor".into(),
+            precision: "int8",
+            clock: "a clock",
+            memory_bytes_per_s: memory,
+            memory_how: "",
+            operations_per_s: operations,
+            operations_how: "",
+            float_operations_per_s: Some(operations / 4.0),
+            cache_bytes: None,
+        }
+    }
+
+    #[test]
+    fn a_machine_that_was_shared_is_told() {
+        let before = machine(20e9, 900e9);
+        assert_eq!(before.unlike(&machine(22e9, 850e9)), None);
+        let note = before.unlike(&machine(21e9, 450e9)).unwrap();
+        assert!(note.ends_with("memory gave 20.0 and 21.0 GB/s, products 900 and 450 GOP/s"), "{note}");
+    }
+
+    #[test]
+    fn plain_floats_have_a_ceiling_of_their_own() {
+        let machine = machine(1.0, 8.0);
+        assert_eq!([Format::F32, Format::BF16, Format::Q8_0].map(|f| machine.operations_of(f)), [2.0, 2.0, 8.0]);
+    }
 }

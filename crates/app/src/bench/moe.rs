@@ -71,7 +71,7 @@ pub fn run(args: MoeArgs) -> Result<(), Failure> {
         chunk.measure(&setup, &layer, &mut report)?;
         row(&report, tokens).map_err(stdout_failure)?;
     }
-    setup.write(&report)
+    setup.write(&mut report)
 }
 
 impl Layer {

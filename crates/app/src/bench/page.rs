@@ -1,7 +1,7 @@
 //! A bench's report as pictures.
 
 use super::report::{Record, Report, Shape};
-use super::times::{digits, time};
+use super::times::{digits, time, unit};
 use crate::page::bars::{self, Row};
 use crate::page::lines::{self, Line, Spacing};
 use crate::page::roofline::{self, Point};
@@ -85,6 +85,7 @@ fn plan(page: &mut Page, report: &Report) {
     };
     for tokens in chunks(report) {
         let of_chunk: Vec<&Record> = report.records.iter().filter(|record| record.tokens == tokens).collect();
+        let (per_second, unit) = axis(&of_chunk);
         let mut rows: Vec<Row> = Vec::new();
         for record in of_chunk.iter().filter(|record| record.stage != "plan") {
             let label = record.variant.clone();
@@ -92,24 +93,28 @@ fn plan(page: &mut Page, report: &Report) {
                 rows.push(Row { label, total: String::new(), parts: Vec::new() });
             }
             if let Some(row) = rows.last_mut() {
-                row.parts.push((series(&record.stage), record.times.median * 1e6, time(record.times.median)));
+                row.parts.push((series(&record.stage), record.times.median * per_second, time(record.times.median)));
             }
         }
         for row in &mut rows {
-            row.total = time(row.parts.iter().map(|part| part.1).sum::<f64>() / 1e6);
+            row.total = time(row.parts.iter().map(|part| part.1).sum::<f64>() / per_second);
         }
         if !rows.is_empty() {
             let heading = format!("T = {tokens}: stages alone");
-            page.picture(&heading, "Each stage called by itself.", &bars::draw(&rows, &names, "µs", &heading));
+            page.picture(&heading, "Each stage called by itself.", &bars::draw(&rows, &names, unit, &heading));
         }
         let whole = of_chunk.iter().filter(|record| record.stage == "plan").map(|record| Row {
             label: record.variant.clone(),
             total: format!("{} ({} to {})", time(record.times.median), time(record.times.p10), time(record.times.p90)),
-            parts: vec![(4, record.times.median * 1e6, String::new())],
+            parts: vec![(4, record.times.median * per_second, String::new())],
         });
         let heading = format!("T = {tokens}: a layer of a sequence of {} layers", report.setting["layers"]);
         let text = "Whole plans, enqueued one a layer as a model does; medians, and the middle 80 % of the runs.";
-        page.picture(&heading, text, &bars::draw(&whole.collect::<Vec<_>>(), &[], "µs a layer", &heading));
+        page.picture(
+            &heading,
+            text,
+            &bars::draw(&whole.collect::<Vec<_>>(), &[], &format!("{unit} a layer"), &heading),
+        );
     }
 }
 
@@ -144,18 +149,20 @@ fn moe(page: &mut Page, report: &Report) {
 
 fn dense(page: &mut Page, report: &Report) {
     for tokens in chunks_sorted(report) {
-        let rows = report.records.iter().filter(|record| record.tokens == tokens).map(|record| Row {
+        let of_chunk: Vec<&Record> = report.records.iter().filter(|record| record.tokens == tokens).collect();
+        let (per_second, unit) = axis(&of_chunk);
+        let rows = of_chunk.iter().map(|record| Row {
             label: record.variant.clone(),
             total: format!(
                 "{} GOP/s, {:.0} %",
                 digits(record.operations_per_s.unwrap_or(0.0) / 1e9),
                 100.0 * record.operations_share.unwrap_or(0.0)
             ),
-            parts: vec![(0, record.times.median * 1e3, time(record.times.median))],
+            parts: vec![(0, record.times.median * per_second, time(record.times.median))],
         });
         let heading = format!("{tokens} rows of activations");
         let text = "Beside the bars, how fast that is, and its share of what the device's arithmetic allows.";
-        page.picture(&heading, text, &bars::draw(&rows.collect::<Vec<_>>(), &[], "ms", &heading));
+        page.picture(&heading, text, &bars::draw(&rows.collect::<Vec<_>>(), &[], unit, &heading));
     }
     let several = chunks_sorted(report).len() > 1;
     let name = |record: &Record| match several {
@@ -167,13 +174,23 @@ fn dense(page: &mut Page, report: &Report) {
 }
 
 fn gather(page: &mut Page, report: &Report) {
+    let (per_second, unit) = axis(&report.records.iter().collect::<Vec<_>>());
     let rows = report.records.iter().map(|record| Row {
         label: format!("T = {}, from {}", record.tokens, record.variant),
         total: format!("{} GB/s", digits(record.bytes_per_s.unwrap_or(0.0) / 1e9)),
-        parts: vec![(usize::from(record.variant != "f32"), record.times.median * 1e6, time(record.times.median))],
+        parts: vec![(
+            usize::from(record.variant != "f32"),
+            record.times.median * per_second,
+            time(record.times.median),
+        )],
     });
     let text = "Copies of tokens to the rows of their experts.";
-    page.picture("Gather", text, &bars::draw(&rows.collect::<Vec<_>>(), &[], "µs", "time of the gather"));
+    page.picture("Gather", text, &bars::draw(&rows.collect::<Vec<_>>(), &[], unit, "time of the gather"));
+}
+
+/// The unit of an axis for these times.
+fn axis(records: &[&Record]) -> (f64, &'static str) {
+    unit(records.iter().map(|record| record.times.median).fold(0.0, f64::max))
 }
 
 /// Chunks in ascending order.

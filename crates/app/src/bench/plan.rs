@@ -42,12 +42,14 @@ pub fn run(args: PlanArgs) -> Result<(), Failure> {
     let setting = object(json!({
         "experts": experts, "top_k": top_k, "layers": layers, "routing": routed.routing.name(),
     }));
-    let notes = vec![
+    let mut notes = vec![
         format!("E {experts}, K {top_k}, routing {}", routed.routing.name()),
         format!("{layers} layers, each with choices of its own; memory is that of one layer, as in a model"),
         "outside the clock: making the choices, allocating, writing them to the device".into(),
-        "a stage alone: one call on one thread of the device (parallel: all), median of calls".into(),
     ];
+    if setup.machine.device == "cpu" {
+        notes.push("a stage alone: one call on one thread of the device (parallel: all), median of calls".into());
+    }
     let mut report = setup.report(setting, notes);
     for &tokens in &routed.tokens {
         let tile = setup.device.tile_rows(tokens * top_k, experts);
@@ -63,7 +65,7 @@ pub fn run(args: PlanArgs) -> Result<(), Failure> {
         sequences(&setup, &chunk, &mut report)?;
     }
     print(&report).map_err(stdout_failure)?;
-    setup.write(&report)
+    setup.write(&mut report)
 }
 
 /// The shape of a plan.

@@ -154,11 +154,18 @@ impl Setup {
         }
     }
 
-    /// Writes the files that were asked for.
+    /// Measures the ceilings once more, to see whether the machine did nothing else meanwhile, and writes the files that
+    /// were asked for.
     ///
     /// # Errors
     /// If one cannot be written.
-    pub fn write(&self, report: &Report) -> Result<(), Failure> {
+    pub fn write(&self, report: &mut Report) -> Result<(), Failure> {
+        let again = Machine::measure(self.device.as_ref(), &self.settings, self.precision)
+            .or_work("measuring the machine's ceilings")?;
+        if let Some(note) = self.machine.unlike(&again) {
+            eprintln!("warning: {note}");
+            report.notes.push(note);
+        }
         let Outputs { json, csv, html } = self.outputs.as_ref();
         json.as_deref().map_or(Ok(()), |path| report.write_json(path))?;
         csv.as_deref().map_or(Ok(()), |path| report.write_csv(path))?;

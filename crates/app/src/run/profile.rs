@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::bench::page::routing as routing_pictures;
 use crate::bench::report;
 use crate::bench::routing::{self, Recorded};
-use crate::bench::times::{digits, time};
+use crate::bench::times::{digits, time, unit};
 use crate::failure::{Failure, OrFail};
 use crate::page::bars::{self, Row};
 use crate::page::{Page, columns, heat};
@@ -257,14 +257,15 @@ impl Profile {
             "host clock; the device is waited for at the end of each stage".into(),
         ];
         let mut page = Page::new("Where the prompt's time went", &small_print);
+        let (per_second, name) = unit(self.stages.iter().map(|spent| spent.seconds).fold(0.0, f64::max));
         let row = |spent: &Spent| Row {
             label: spent.stage.into(),
             total: format!("{}, {}", time(spent.seconds), self.share(spent.seconds)),
-            parts: vec![(spent.series(), spent.seconds * 1e3, String::new())],
+            parts: vec![(spent.series(), spent.seconds * per_second, String::new())],
         };
         let rows: Vec<Row> = self.by_time().map(row).collect();
         let text = "All layers together. \"Other\" is what no stage accounts for.";
-        page.picture("By stage", text, &bars::draw(&rows, &[], "ms", "time by stage"));
+        page.picture("By stage", text, &bars::draw(&rows, &[], name, "time by stage"));
         let of_layer =
             |layer: &[Spent], stage: &str| layer.iter().find(|spent| spent.stage == stage).map_or(0.0, |s| s.seconds);
         let in_layers = self.by_time().filter(|all| self.layers.iter().any(|layer| of_layer(layer, all.stage) > 0.0));
