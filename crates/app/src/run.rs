@@ -38,7 +38,12 @@ pub fn run(settings: Run) -> Result<(), Failure> {
     let opened = start.elapsed();
     let saved = settings.session_file.as_deref().map(Saved::open).transpose()?.flatten();
     // Before anything is computed in vain.
-    settings.session_file.as_deref().map(output::can_be_written).transpose()?;
+    let files = [
+        settings.session_file.as_deref(),
+        settings.profile.as_ref().and_then(Option::as_deref),
+        settings.record_routing.as_deref(),
+    ];
+    files.into_iter().flatten().try_for_each(output::can_be_written)?;
     let held = saved.as_ref().map_or(0, Saved::tokens);
     let prompt = prompt(&settings, saved.as_ref(), model::example(path, &gguf)?)?;
     let start = Instant::now();

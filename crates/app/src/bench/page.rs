@@ -118,11 +118,16 @@ fn plan(page: &mut Page, report: &Report) {
     }
 }
 
-/// The stages of a layer, and their colours.
-const STAGES: [(usize, &str); 4] = [(3, "plan"), (0, "gate_up"), (1, "down"), (2, "combine")];
+/// The stages of a layer as pictures name them, and their colours.
+const STAGES: [(usize, &str); 4] = [(3, "plan"), (0, "gate, up"), (1, "down"), (2, "combine")];
 
 fn moe(page: &mut Page, report: &Report) {
-    let series = |stage: &str| STAGES.iter().find(|(_, name)| *name == stage).map_or(4, |(series, _)| *series);
+    let series = |stage: &str| match stage {
+        "plan" => 3,
+        "gate_up" => 0,
+        "down" => 1,
+        _ => 2,
+    };
     let rows = chunks(report).into_iter().map(|tokens| {
         let of_chunk = || report.records.iter().filter(move |record| record.tokens == tokens);
         let layer = of_chunk().find(|record| record.stage == "layer").map_or(0.0, |record| record.times.median);

@@ -15,7 +15,7 @@ use super::page;
 use super::report::Report;
 use super::times::Times;
 use crate::failure::{Failure, OrFail};
-use crate::{device, settings};
+use crate::{device, output, settings};
 
 /// A device that is ready to be measured.
 #[derive(Clone)]
@@ -48,6 +48,7 @@ impl Setup {
     /// Of the input or of the device.
     pub fn new(bench: &'static str, args: CommonArgs) -> Result<Setup, Failure> {
         let repetitions = args.repetitions()?;
+        [&args.json, &args.csv, &args.html].into_iter().flatten().try_for_each(|path| output::can_be_written(path))?;
         let settings = settings::Device::try_from(args.device)?;
         let device = device::open(&settings, 0)?;
         let info = device.info();

@@ -60,6 +60,6 @@ fn a_profile_is_a_page_of_pictures() {
     }
     let alone = output(&[&run[..], &["--profile"]].concat());
     assert!(stderr(&alone).contains("gate, up"), "{}", stderr(&alone));
-    assert_fails(&output(&[&run[..], &["--profile", "/nowhere/at/all.html"]].concat()), 1, &["/nowhere/at/all.html"]);
+    assert_fails(&output(&[&run[..], &["--profile", "/nowhere/at/all.html"]].concat()), 2, &["/nowhere/at/all.html"]);
     assert_fails(&output(&["run", "--chat", "--profile"]), 2, &["--profile"]);
 }
