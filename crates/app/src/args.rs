@@ -280,6 +280,12 @@ pub struct KernelsArgs {
     /// Format of down
     #[arg(long, value_name = "FMT")]
     pub dn: Option<String>,
+    /// Tile of gate and up and of dense products, where the device has a choice: tokens, weight rows, columns, warps
+    #[arg(long, value_name = "TM,TN,TK,SG", requires = "device")]
+    pub tile: Option<String>,
+    /// Tile of down
+    #[arg(long, value_name = "TM,TN,TK,SG", requires = "device")]
+    pub dtile: Option<String>,
     /// One way to compute plans instead of all that a device has
     #[arg(long, value_name = "NAME")]
     pub variant: Option<String>,

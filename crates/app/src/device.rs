@@ -8,7 +8,9 @@ mod environment;
 use std::num::NonZero;
 use std::sync::Arc;
 
+use argon_gguf::Format;
 use argon_kernels::cpu::{CpuDevice, CpuOptions};
+use argon_kernels::cuda::tune::{Forced, Tile};
 use argon_kernels::cuda::{CudaDevice, CudaOptions, PlanVariant};
 use argon_kernels::reference::ReferenceDevice;
 use argon_kernels::{Device, DeviceError, self_test};
@@ -74,6 +76,29 @@ pub fn with_plan_variant(kind: DeviceKind, threads: Option<NonZero<usize>>, name
         }
         _ => Err(unknown()),
     }
+}
+
+/// A device that multiplies in these tiles: of gate and up and of dense products, and of down. `formats` are those of the weights.
+///
+/// # Errors
+/// As [`named`]; for a device without a choice of tiles; and for a tile that it cannot have, with the reason.
+pub fn with_tiles(
+    kind: DeviceKind,
+    tiles: [Option<[u32; 4]>; 2],
+    formats: [Option<Format>; 2],
+) -> Result<Arc<dyn Device>, Failure> {
+    let DeviceKind::Cuda(ordinal) = kind else {
+        return Err(Failure::input(format_args!("--tile and --dtile: {kind} has no choice of tiles, cuda has")));
+    };
+    let asked = |flag, tile: Option<[u32; 4]>| tile.map(|tile| Tile::asked(tile).or_input(flag)).transpose();
+    let forced = Forced { first: asked("--tile", tiles[0])?, down: asked("--dtile", tiles[1])? };
+    let device = CudaDevice::new(CudaOptions { forced, ..cuda(ordinal) }).or_input("--device")?;
+    for (flag, tile, format) in [("--tile", forced.first, formats[0]), ("--dtile", forced.down, formats[1])] {
+        if let (Some(tile), Some(format)) = (tile, format) {
+            tile.possible(&device.machine(), format).or_input(flag)?;
+        }
+    }
+    Ok(Arc::new(device))
 }
 
 /// How a card is set up here.

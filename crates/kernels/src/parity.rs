@@ -164,10 +164,13 @@ impl Case {
     fn compare(&self, device: &dyn Device, finding: &mut Finding) -> Result<(), String> {
         let failed = |what: &str, error: DeviceError| format!("{what}: {error}");
         let of_device = |error| failed("it does not run", error);
-        let got = self.written(device, None).map_err(of_device)?;
-        let again = self.written(device, None).map_err(of_device)?;
+        let got = self.written(device, device, None).map_err(of_device)?;
+        let again = self.written(device, device, None).map_err(of_device)?;
         compare::same_bits(&got, &again).map_err(|difference| format!("two runs differ: {difference}"))?;
-        let want = self.judge(None).map_err(|error| failed("the reference", error))?;
+        let want = self.judge(device, None).map_err(|error| failed("the reference", error))?;
+        if !compare::same_shapes(&got, &want) {
+            return Err(String::from("the device and the reference have outputs of different shapes"));
+        }
         match self.bound {
             Bound::Exact => compare::exact(&got, &want),
             Bound::Within { a, b } => {
@@ -175,8 +178,9 @@ impl Case {
                 finding.a = Some(Distance { found: to_a.relative, bound: a });
                 within(&to_a, a, "A")?;
                 let Some(b) = b else { return Ok(()) };
-                let want =
-                    self.judge(Some(Rounding { device, found: &got })).map_err(|error| failed("reference B", error))?;
+                let want = self
+                    .judge(device, Some(Rounding { device, found: &got }))
+                    .map_err(|error| failed("reference B", error))?;
                 let to_b = compare::distance(&got, &want)?;
                 finding.b = Some(Distance { found: to_b.relative, bound: b });
                 within(&to_b, b, "B")
@@ -185,15 +189,20 @@ impl Case {
     }
 
     /// What the reference writes; with operands as `rounding` rounds them where that is given.
-    fn judge(&self, rounding: Option<Rounding>) -> Result<Vec<Written>, DeviceError> {
+    fn judge(&self, device: &dyn Device, rounding: Option<Rounding>) -> Result<Vec<Written>, DeviceError> {
         match self.large {
-            false => self.written(&ReferenceDevice::default(), rounding),
-            true => self.written(&CpuDevice::new(CpuOptions::default())?, rounding),
+            false => self.written(&ReferenceDevice::default(), device, rounding),
+            true => self.written(&CpuDevice::new(CpuOptions::default())?, device, rounding),
         }
     }
 
-    fn written(&self, device: &dyn Device, rounding: Option<Rounding>) -> Result<Vec<Written>, DeviceError> {
-        let desk = Desk::new(device, rounding, self.precision.unwrap_or(Precision::F32), self.seed);
+    fn written(
+        &self,
+        device: &dyn Device,
+        judged: &dyn Device,
+        rounding: Option<Rounding>,
+    ) -> Result<Vec<Written>, DeviceError> {
+        let desk = Desk::new(device, judged, rounding, self.precision.unwrap_or(Precision::F32), self.seed);
         let before = device.bytes_to_host();
         (self.work)(&desk)?;
         match device.bytes_to_host() - before {

@@ -57,7 +57,10 @@ const TOLERANCE: f32 = 0.02;
 /// # Errors
 /// What the device got wrong first, or why it did not run.
 pub fn run(device: &dyn Device) -> Result<(), SelfTestError> {
-    let (found, expected) = (layer(device)?, layer(&ReferenceDevice::default())?);
+    // The plan is one of the device's tiles.
+    let tile = device.tile_rows(TOKENS * TOP_K, EXPERTS);
+    let precision = device.info().precisions.first().copied().unwrap_or(Precision::F32);
+    let (found, expected) = (layer(device, tile, precision)?, layer(&ReferenceDevice::default(), tile, precision)?);
     let places = found.pos.iter().zip(&expected.pos).enumerate();
     if let Some((entry, (&found, &expected))) = places.clone().find(|(_, (found, expected))| found != expected) {
         return Err(SelfTestError::Plan { entry, found, expected });
@@ -83,7 +86,7 @@ struct Layer {
 }
 
 /// Some experts have no token, some several tiles.
-fn layer(device: &dyn Device) -> Result<Layer, DeviceError> {
+fn layer(device: &dyn Device, tile: usize, precision: Precision) -> Result<Layer, DeviceError> {
     let mut rng = Rng::new(3);
     let entries = TOKENS * TOP_K;
     let chosen: Vec<i32> = (0..entries).map(|_| (rng.below(EXPERTS) * rng.below(EXPERTS) / EXPERTS) as i32).collect();
@@ -99,7 +102,6 @@ fn layer(device: &dyn Device) -> Result<Layer, DeviceError> {
     let (gate, up) = (weight(Format::IQ2_XS, WIDTH, HIDDEN)?, weight(Format::IQ2_XS, WIDTH, HIDDEN)?);
     let down = weight(Format::IQ4_NL, HIDDEN, WIDTH)?;
 
-    let tile = device.tile_rows(entries, EXPERTS);
     let shape = Shape::new(TOKENS, TOP_K, EXPERTS, tile)
         .map_err(|error| DeviceError::Shape { op: "plan", what: error.to_string() })?;
     let plan = PlanBuffers::new(device, shape)?;
@@ -111,7 +113,6 @@ fn layer(device: &dyn Device) -> Result<Layer, DeviceError> {
     device.write(&weights, bytemuck::cast_slice(&shares))?;
     device.write(&x, bytemuck::cast_slice(&input))?;
 
-    let precision = device.info().precisions.first().copied().unwrap_or(Precision::F32);
     let gemm = |x: &Tensor, w, rows, epilogue, out: &Tensor| Gemm {
         x: x.clone(),
         w,
@@ -137,6 +138,59 @@ fn layer(device: &dyn Device) -> Result<Layer, DeviceError> {
 mod tests {
     use super::*;
     use crate::cpu::{CpuDevice, CpuOptions, Isa};
+
+    /// A device with another idea of tiles than the reference, and one that gets a number wrong.
+    struct Other {
+        device: CpuDevice,
+        wrong: bool,
+    }
+
+    impl Device for Other {
+        fn info(&self) -> crate::DeviceInfo {
+            self.device.info()
+        }
+
+        fn tile_rows(&self, _: usize, _: usize) -> usize {
+            16
+        }
+
+        fn alloc(&self, bytes: usize) -> Result<crate::Buffer, DeviceError> {
+            self.device.alloc(bytes)
+        }
+
+        fn constant(&self, bytes: Bytes) -> Result<crate::Buffer, DeviceError> {
+            self.device.constant(bytes)
+        }
+
+        fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {
+            self.device.write(dst, bytes)
+        }
+
+        fn read(&self, src: &Tensor, bytes: &mut [u8]) -> Result<(), DeviceError> {
+            self.device.read(src, bytes)?;
+            if self.wrong && src.dtype == DType::F32 {
+                let last = bytes.len() - 4;
+                bytes[last..].copy_from_slice(&f32::NAN.to_ne_bytes());
+            }
+            Ok(())
+        }
+
+        fn enqueue(&self, op: &crate::Op) -> Result<(), DeviceError> {
+            self.device.enqueue(op)
+        }
+
+        fn sync(&self) -> Result<(), DeviceError> {
+            self.device.sync()
+        }
+    }
+
+    #[test]
+    fn tiles_are_the_device_s_own_and_a_wrong_number_is_named() {
+        let other = |wrong| Other { device: CpuDevice::new(CpuOptions::default()).unwrap(), wrong };
+        assert_eq!(run(&other(false)), Ok(()));
+        let error = run(&other(true)).unwrap_err().to_string();
+        assert!(error.starts_with("column 255 of token 36 is NaN, not "), "{error}");
+    }
 
     #[test]
     fn the_processor_passes_with_every_instruction_set() {

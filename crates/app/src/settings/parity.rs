@@ -24,6 +24,8 @@ pub struct Parity {
     pub precision: Option<Precision>,
     /// Sizes, formats, seed.
     pub request: Request,
+    /// Tile of gate and up and of dense products, and of down: TM, TN, TK, SG.
+    pub tiles: [Option<[u32; 4]>; 2],
     /// One way to compute plans.
     pub variant: Option<String>,
     /// The JSON file to write.
@@ -63,13 +65,18 @@ impl TryFrom<args::KernelsArgs> for Parity {
     fn try_from(args: args::KernelsArgs) -> Result<Self, Failure> {
         let size = |flag, value: Option<usize>, most| value.map(|n| within(flag, n, 1, most)).transpose();
         let experts = size("--experts", args.experts, MOST_EXPERTS)?;
+        let tiles = [tile("--tile", args.tile.as_deref())?, tile("--dtile", args.dtile.as_deref())?];
+        // A tile suits some formats only: those of the report unless others are asked for.
+        let [gate_up, down] = [args.gu.map(|name| format("--gu", &name)), args.dn.map(|name| format("--dn", &name))];
+        let with_tiles =
+            |format: Option<Format>, usual| if tiles == [None, None] { format } else { format.or(Some(usual)) };
         let request = Request {
             tokens: size("--tokens", args.tokens, MOST_TOKENS)?,
             experts,
             top_k: size("--topk", args.topk, experts.unwrap_or(MOST_EXPERTS))?,
             seed: args.seed,
-            gate_up: args.gu.map(|name| format("--gu", &name)).transpose()?,
-            down: args.dn.map(|name| format("--dn", &name)).transpose()?,
+            gate_up: with_tiles(gate_up.transpose()?, Format::IQ2_XS),
+            down: with_tiles(down.transpose()?, Format::IQ4_NL),
         };
         Ok(Parity {
             parts: parts(&args.what)?,
@@ -77,6 +84,7 @@ impl TryFrom<args::KernelsArgs> for Parity {
             threads: args.threads.map(threads).transpose()?,
             precision: args.precision.as_deref().map(precision).transpose()?,
             request,
+            tiles,
             variant: args.variant,
             report: args.report,
         })
@@ -88,6 +96,13 @@ fn device(name: &str) -> Result<DeviceKind, Failure> {
         DeviceKind::Auto => Err(refused("--device", name, "a device; without it, every backend is compared")),
         kind => Ok(kind),
     }
+}
+
+fn tile(flag: &str, said: Option<&str>) -> Result<Option<[u32; 4]>, Failure> {
+    let Some(said) = said else { return Ok(None) };
+    let numbers: Option<Vec<u32>> = said.split(',').map(|number| number.trim().parse().ok()).collect();
+    let numbers = numbers.and_then(|numbers| <[u32; 4]>::try_from(numbers).ok());
+    numbers.map(Some).ok_or_else(|| refused(flag, said, "four numbers: TM,TN,TK,SG"))
 }
 
 fn parts(names: &[String]) -> Result<Vec<Part>, Failure> {

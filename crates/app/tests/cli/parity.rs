@@ -195,5 +195,13 @@ fn what_cannot_be_compared_is_refused() {
     fails(&["plan", "-T", "99999999999"], &["--tokens"]);
     assert_fails(&output(&["parity", "plan", "--device", "cuda:4095"]), 2, &["--device", "cuda:4095"]);
     assert_fails(&output(&["parity", "plan", "--device", "auto"]), 2, &["--device"]);
+    // A tile needs a device that has a choice of them, and whatever is wrong with it is said before a driver is asked for.
+    fails(&["moe", "--tile", "16,32,32,4"], &["--tile", "cpu has no choice of tiles"]);
+    fails(&["moe", "--tile", "16,32,32"], &["--tile", "TM,TN,TK,SG"]);
+    let tile = |args: &[&str], part| {
+        assert_fails(&output(&[&["parity", "moe", "--device", "cuda"], args].concat()), 2, &[part])
+    };
+    tile(&["--tile", "24,128,256,8"], "TM is 24");
+    tile(&["--dtile", "16,32,32,4"], "TN is 32");
     assert_fails(&output(&["parity", "oracle"]), 2, &["required"]);
 }

@@ -33,6 +33,8 @@ pub struct CudaOptions {
     pub plan: PlanVariant,
     /// Chooses the tile of a product.
     pub tile: tune::Choose,
+    /// Tiles in place of the chosen ones.
+    pub forced: tune::Forced,
 }
 
 impl Default for CudaOptions {
@@ -44,6 +46,7 @@ impl Default for CudaOptions {
             capability: None,
             plan: PlanVariant::default(),
             tile: tune::choose,
+            forced: tune::Forced::default(),
         }
     }
 }

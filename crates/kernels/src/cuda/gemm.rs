@@ -7,7 +7,7 @@ use super::driver::Launch;
 use super::elementwise;
 use super::memory::View;
 use super::source::{Source, format_defines};
-use super::tune::{self, Product, Tile};
+use super::tune::{self, ImpossibleTile, Product, Tile};
 use crate::device::DeviceError;
 use crate::op::{Epilogue, Gemm, PlanBuffers, Precision, RowMap};
 use crate::tensor::{Tensor, Weight};
@@ -205,7 +205,7 @@ fn tensor_cores(device: &CudaDevice, state: &mut State, job: &Job, align: u64) -
     let swiglu = job.end == End::SwiGlu;
     let (outputs, columns) = (job.w.rows, job.w.cols);
     let wanted = Product { format, rows, tiles, swiglu, outputs, columns };
-    let tile = (device.options.tile)(&device.driver.machine, &wanted);
+    let tile = tile(device, job, &wanted)?;
     let parts = rows.div_ceil(tile.tokens as usize);
     let row_blocks = outputs.div_ceil(if swiglu { tune::ROWS / 2 } else { tune::ROWS });
     let splits = row_blocks.div_ceil(tile.walk as usize);
@@ -244,6 +244,15 @@ fn tensor_cores(device: &CudaDevice, state: &mut State, job: &Job, align: u64) -
     // SAFETY: `GemmArgs` of gemm.cu; weights, output and plan are inside their buffers (`Op::check`, `weight`), the
     // kernel reads at most 15 bytes beside a row, which every allocation has behind it.
     unsafe { device.driver.launch(kernel, Launch { grid: [blocks, 1, 1], block: 256, shared }, &args) }
+}
+
+/// The tile that was asked for, or else the chosen one.
+fn tile(device: &CudaDevice, job: &Job, product: &Product) -> Result<Tile> {
+    let forced =
+        if matches!(job.rows, RowMap::Segments(_)) { device.options.forced.down } else { device.options.forced.first };
+    let Some(tile) = forced else { return Ok((device.options.tile)(&device.driver.machine, product)) };
+    let impossible = |error: ImpossibleTile| device.driver.failed(error.to_string());
+    tile.possible(&device.driver.machine, product.format).map_err(impossible).map(|()| tile)
 }
 
 /// The kernel for tensor cores that a product needs.

@@ -45,6 +45,76 @@ impl fmt::Display for Tile {
     }
 }
 
+/// Tiles that were asked for, in place of those that would be chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forced {
+    /// Of gate and up, and of dense products.
+    pub first: Option<Tile>,
+    /// Of down.
+    pub down: Option<Tile>,
+}
+
+/// Why a tile cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ImpossibleTile {
+    /// No kernel is that high.
+    #[error("TM is {0}, not one of 8, 16, 32, 64, 96, 128 and 192 tokens")]
+    Tokens(u32),
+    /// Weight rows are fixed.
+    #[error("TN is {0}; a block of threads takes 128 weight rows (64 of gate and 64 of up)")]
+    Rows(u32),
+    /// Columns are whole blocks of the format, in a power of two.
+    #[error("TK is {columns}; columns of {format} come in powers of two from {least} to 512")]
+    Columns {
+        /// TK.
+        columns: u32,
+        /// Of the weights.
+        format: Format,
+        /// The fewest.
+        least: u32,
+    },
+    /// Warps are fixed.
+    #[error("SG is {0}; a block of threads is 8 warps")]
+    Warps(u32),
+    /// A card has only so much.
+    #[error("two stages of {tokens} tokens and {columns} columns of {format} exceed the card's shared memory")]
+    Shared {
+        /// TM.
+        tokens: u32,
+        /// TK.
+        columns: u32,
+        /// Of the weights.
+        format: Format,
+    },
+}
+
+impl Tile {
+    /// The tile of TM tokens, TN weight rows and TK columns by SG warps, with two stages.
+    ///
+    /// # Errors
+    /// [`ImpossibleTile`], but for what depends on format and card: [`Tile::possible`].
+    pub fn asked([tokens, rows, chunk, warps]: [u32; 4]) -> Result<Self, ImpossibleTile> {
+        match (TOKENS.contains(&tokens), rows as usize == ROWS, warps == WARPS) {
+            (false, ..) => Err(ImpossibleTile::Tokens(tokens)),
+            (_, false, _) => Err(ImpossibleTile::Rows(rows)),
+            (.., false) => Err(ImpossibleTile::Warps(warps)),
+            _ => Ok(Self { tokens, chunk, stages: 2, blocks: 1, walk: 1 }),
+        }
+    }
+
+    /// Whether weights of a format can be multiplied in this tile on a card.
+    ///
+    /// # Errors
+    /// [`ImpossibleTile::Columns`], [`ImpossibleTile::Shared`].
+    pub fn possible(&self, machine: &Machine, format: Format) -> Result<(), ImpossibleTile> {
+        let (tokens, columns, least) = (self.tokens, self.chunk, unit(format));
+        if !columns.is_power_of_two() || !columns.is_multiple_of(least) || columns > 512 {
+            return Err(ImpossibleTile::Columns { columns, format, least });
+        }
+        if fits(machine, format, self) { Ok(()) } else { Err(ImpossibleTile::Shared { tokens, columns, format }) }
+    }
+}
+
 /// A choice of tiles.
 pub type Choose = fn(&Machine, &Product) -> Tile;
 
@@ -53,6 +123,9 @@ pub const TOKENS: [u32; 7] = [8, 16, 32, 64, 96, 128, 192];
 
 /// Weight rows of a block of threads.
 pub const ROWS: usize = 128;
+
+/// Warps of a block of threads.
+const WARPS: u32 = 8;
 
 /// Tokens whose product costs as much as decoding the weights once: what one more tile costs beside its rows.
 const DECODE: usize = 64;
@@ -206,6 +279,23 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_cannot_be_asked_for_is_said() {
+        let fails = |tile, format| match Tile::asked(tile) {
+            Ok(tile) => tile.possible(&SMALL, format).err().map(|error| error.to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        assert_eq!(fails([64, 128, 256, 8], Format::IQ2_XS), None);
+        assert!(fails([24, 128, 256, 8], Format::IQ2_XS).unwrap().starts_with("TM is 24"));
+        assert!(fails([16, 32, 32, 4], Format::IQ2_XS).unwrap().starts_with("TN is 32"));
+        assert!(fails([16, 128, 256, 4], Format::IQ2_XS).unwrap().starts_with("SG is 4"));
+        for columns in [0, 64, 128, 384, 1024] {
+            let why = fails([16, 128, columns, 8], Format::IQ2_XS).unwrap();
+            assert_eq!(why, format!("TK is {columns}; columns of IQ2_XS come in powers of two from 256 to 512"));
+        }
+        assert!(fails([192, 128, 512, 8], Format::F16).unwrap().contains("shared memory"));
     }
 
     #[test]

@@ -89,6 +89,12 @@ pub fn same_bits(got: &[Written], want: &[Written]) -> Result<(), String> {
     })
 }
 
+/// Whether both wrote the same tensors.
+pub fn same_shapes(got: &[Written], want: &[Written]) -> bool {
+    let shapes = |all: &[Written]| all.iter().map(|w| (w.name, w.shape, w.bytes.len())).collect::<Vec<_>>();
+    shapes(got) == shapes(want)
+}
+
 /// As [`same_bits`], and nothing else was written.
 pub fn exact(got: &[Written], want: &[Written]) -> Result<(), String> {
     got.iter().try_for_each(Written::guard)?;

@@ -26,6 +26,8 @@ pub struct Desk<'d> {
     device: &'d dyn Device,
     /// Operands that take the place of the exact ones: reference B.
     rounding: Option<Rounding<'d>>,
+    /// The device that is judged.
+    judged: &'d dyn Device,
     /// Of the case's products.
     pub precision: Precision,
     rng: RefCell<Rng>,
@@ -33,8 +35,19 @@ pub struct Desk<'d> {
 }
 
 impl<'d> Desk<'d> {
-    pub(super) fn new(device: &'d dyn Device, rounding: Option<Rounding<'d>>, precision: Precision, seed: u64) -> Self {
-        Self { device, rounding, precision, rng: RefCell::new(Rng::new(seed)), outputs: RefCell::default() }
+    pub(super) fn new(
+        device: &'d dyn Device,
+        judged: &'d dyn Device,
+        rounding: Option<Rounding<'d>>,
+        precision: Precision,
+        seed: u64,
+    ) -> Self {
+        Self { device, judged, rounding, precision, rng: RefCell::new(Rng::new(seed)), outputs: RefCell::default() }
+    }
+
+    /// The tile height that suits the device that is judged, so that plans are the same on the reference.
+    pub fn tile_rows(&self, entries: usize, experts: usize) -> usize {
+        self.judged.tile_rows(entries, experts)
     }
 
     /// An integer below `n`.

@@ -2,8 +2,7 @@
 
 use argon_gguf::Format;
 
-use super::List;
-use super::formats;
+use super::{List, formats, product_of_products};
 use crate::op::{Epilogue, Gemm, RowMap};
 use crate::parity::Desk;
 use crate::parity::desk::Made;
@@ -32,9 +31,11 @@ pub(super) fn cases(list: &mut List) {
         let name = format!("{format}, {rows} rows, {n} outputs");
         list.products(&name, move |desk| dense(desk, format, [rows, n, 256], End::Store, 1.0));
     }
-    for (name, end) in [("bias", End::Bias), ("added", End::Accumulate), ("SwiGLU", End::SwiGlu)] {
+    for (name, end) in [("bias", End::Bias), ("added", End::Accumulate)] {
         list.products(&format!("{format}, {name}"), move |desk| dense(desk, format, [33, 70, 512], end, 1.0));
     }
+    let name = format!("{format}, SwiGLU");
+    list.within(product_of_products, &name, move |desk| dense(desk, format, [33, 70, 512], End::SwiGlu, 1.0));
     // Beyond the range of f16, inside and in the result.
     for size in [1e5, 1e8] {
         let name = format!("{format}, inputs of {size:e}");
