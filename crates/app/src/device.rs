@@ -78,25 +78,26 @@ pub fn with_plan_variant(kind: DeviceKind, threads: Option<NonZero<usize>>, name
     }
 }
 
-/// A device that multiplies in these tiles: of gate and up and of dense products, and of down. `formats` are those of the weights.
+/// A device that multiplies weights of these formats in these tiles: of gate and up and of dense products, and of down.
 ///
 /// # Errors
 /// As [`named`]; for a device without a choice of tiles; and for a tile that it cannot have, with the reason.
 pub fn with_tiles(
     kind: DeviceKind,
     tiles: [Option<[u32; 4]>; 2],
-    formats: [Option<Format>; 2],
+    formats: [Format; 2],
 ) -> Result<Arc<dyn Device>, Failure> {
     let DeviceKind::Cuda(ordinal) = kind else {
         return Err(Failure::input(format_args!("--tile and --dtile: {kind} has no choice of tiles, cuda has")));
     };
-    let asked = |flag, tile: Option<[u32; 4]>| tile.map(|tile| Tile::asked(tile).or_input(flag)).transpose();
-    let forced = Forced { first: asked("--tile", tiles[0])?, down: asked("--dtile", tiles[1])? };
+    let asked = |flag, format, tile: Option<[u32; 4]>| {
+        tile.map(|tile| Ok((format, Tile::asked(tile).or_input(flag)?))).transpose()
+    };
+    let forced =
+        Forced { first: asked("--tile", formats[0], tiles[0])?, down: asked("--dtile", formats[1], tiles[1])? };
     let device = CudaDevice::new(CudaOptions { forced, ..cuda(ordinal) }).or_input("--device")?;
-    for (flag, tile, format) in [("--tile", forced.first, formats[0]), ("--dtile", forced.down, formats[1])] {
-        if let (Some(tile), Some(format)) = (tile, format) {
-            tile.possible(&device.machine(), format).or_input(flag)?;
-        }
+    for (flag, forced) in [("--tile", forced.first), ("--dtile", forced.down)] {
+        forced.map_or(Ok(()), |(format, tile)| tile.possible(&device.machine(), format)).or_input(flag)?;
     }
     Ok(Arc::new(device))
 }

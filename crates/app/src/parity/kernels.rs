@@ -43,8 +43,7 @@ fn verdict(all: usize, failed: usize) -> Result<(), Failure> {
 
 /// The device that was named, or one of each backend that is here.
 fn devices(settings: &Parity, report: &mut Report) -> Result<Vec<Arc<dyn Device>>, Failure> {
-    if let (Some(kind), true) = (settings.device, settings.tiles != [None, None]) {
-        let formats = [settings.request.gate_up, settings.request.down];
+    if let (Some(kind), Some(formats)) = (settings.device, settings.tiled) {
         return Ok(vec![device::with_tiles(kind, settings.tiles, formats)?]);
     }
     if let Some(kind) = settings.device {

@@ -26,6 +26,8 @@ pub struct Parity {
     pub request: Request,
     /// Tile of gate and up and of dense products, and of down: TM, TN, TK, SG.
     pub tiles: [Option<[u32; 4]>; 2],
+    /// Formats of the weights that these tiles are for, where there are some.
+    pub tiled: Option<[Format; 2]>,
     /// One way to compute plans.
     pub variant: Option<String>,
     /// The JSON file to write.
@@ -68,15 +70,16 @@ impl TryFrom<args::KernelsArgs> for Parity {
         let tiles = [tile("--tile", args.tile.as_deref())?, tile("--dtile", args.dtile.as_deref())?];
         // A tile suits some formats only: those of the report unless others are asked for.
         let [gate_up, down] = [args.gu.map(|name| format("--gu", &name)), args.dn.map(|name| format("--dn", &name))];
-        let with_tiles =
-            |format: Option<Format>, usual| if tiles == [None, None] { format } else { format.or(Some(usual)) };
+        let [gate_up, down] = [gate_up.transpose()?, down.transpose()?];
+        let usual = [gate_up.unwrap_or(Format::IQ2_XS), down.unwrap_or(Format::IQ4_NL)];
+        let tiled = (tiles != [None, None]).then_some(usual);
         let request = Request {
             tokens: size("--tokens", args.tokens, MOST_TOKENS)?,
             experts,
             top_k: size("--topk", args.topk, experts.unwrap_or(MOST_EXPERTS))?,
             seed: args.seed,
-            gate_up: with_tiles(gate_up.transpose()?, Format::IQ2_XS),
-            down: with_tiles(down.transpose()?, Format::IQ4_NL),
+            gate_up: tiled.map(|formats| formats[0]).or(gate_up),
+            down: tiled.map(|formats| formats[1]).or(down),
         };
         Ok(Parity {
             parts: parts(&args.what)?,
@@ -85,6 +88,7 @@ impl TryFrom<args::KernelsArgs> for Parity {
             precision: args.precision.as_deref().map(precision).transpose()?,
             request,
             tiles,
+            tiled,
             variant: args.variant,
             report: args.report,
         })

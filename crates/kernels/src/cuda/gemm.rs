@@ -250,7 +250,9 @@ fn tensor_cores(device: &CudaDevice, state: &mut State, job: &Job, align: u64) -
 fn tile(device: &CudaDevice, job: &Job, product: &Product) -> Result<Tile> {
     let forced =
         if matches!(job.rows, RowMap::Segments(_)) { device.options.forced.down } else { device.options.forced.first };
-    let Some(tile) = forced else { return Ok((device.options.tile)(&device.driver.machine, product)) };
+    let Some((_, tile)) = forced.filter(|(format, _)| *format == product.format) else {
+        return Ok((device.options.tile)(&device.driver.machine, product));
+    };
     let impossible = |error: ImpossibleTile| device.driver.failed(error.to_string());
     tile.possible(&device.driver.machine, product.format).map_err(impossible).map(|()| tile)
 }

@@ -48,10 +48,10 @@ impl fmt::Display for Tile {
 /// Tiles that were asked for, in place of those that would be chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forced {
-    /// Of gate and up, and of dense products.
-    pub first: Option<Tile>,
-    /// Of down.
-    pub down: Option<Tile>,
+    /// Of gate and up, and of dense products, with weights of a format.
+    pub first: Option<(Format, Tile)>,
+    /// Of down, with weights of a format.
+    pub down: Option<(Format, Tile)>,
 }
 
 /// Why a tile cannot be had.

@@ -3,7 +3,7 @@
 use argon_gguf::Format;
 
 use super::plan::{Ids, shape};
-use super::{List, product_of_products};
+use super::{List, layer as bound};
 use crate::op::{Combine, Epilogue, Gemm, Plan, PlanBuffers, RowMap, Shared};
 use crate::parity::Desk;
 use crate::parity::desk::Made;
@@ -54,7 +54,7 @@ pub(super) fn cases(list: &mut List) {
         let [gate_up, down] = layer.formats;
         let Layer { tokens, top_k, experts, .. } = layer;
         let name = format!("{gate_up} and {down}, T {tokens}, K {top_k}, E {experts}{what}");
-        list.within(product_of_products, &name, move |desk| layer.work(desk));
+        list.within(bound(&[gate_up, down], tokens), &name, move |desk| layer.work(desk));
     };
     if r.tokens.is_none() {
         add("", Layer { tokens: 150, top_k: 4, experts: 12, hidden: 512, ..usual });
