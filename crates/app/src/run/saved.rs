@@ -1,13 +1,14 @@
-//! The file of `--session`: one line of JSON, then the session as the engine saves it.
+//! The file of `--session`: one line of JSON, the XXH3 of that line (8 bytes), then the session as the engine saves it.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use argon_engine::chat::Message;
 use argon_engine::{Engine, Session, SessionOptions};
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::failure::{Failure, OrFail};
 use crate::interrupt::Interrupt;
@@ -15,10 +16,16 @@ use crate::model;
 use crate::output::NewFile;
 
 /// The version of the line; the engine's part has its own.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// A longer line is none that this program wrote: a session's tokens would not fit any context.
 const LONGEST: u64 = 256 << 20;
+
+/// What every version of the line has.
+#[derive(Deserialize)]
+struct Versioned {
+    argon_session: u32,
+}
 
 /// The line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -117,12 +124,17 @@ impl Saved {
 fn read_header(source: &mut impl BufRead) -> Result<Header> {
     const NONE: &str = "not a session that argon run saved";
     let mut line = Vec::new();
-    source.take(LONGEST).read_until(b'\n', &mut line)?;
-    let header: Header = serde_json::from_slice(&line).context(NONE)?;
-    if header.argon_session != VERSION {
-        bail!("a session of version {}; this program reads version {VERSION}", header.argon_session);
+    source.by_ref().take(LONGEST).read_until(b'\n', &mut line)?;
+    let Versioned { argon_session } = serde_json::from_slice(&line).map_err(|_| anyhow!(NONE))?;
+    if argon_session != VERSION {
+        bail!("a session of version {argon_session}; this program reads version {VERSION}");
     }
-    Ok(header)
+    let mut checksum = [0; 8];
+    source.read_exact(&mut checksum).context("the session is cut off")?;
+    if u64::from_le_bytes(checksum) != xxh3_64(&line) {
+        bail!("the session is damaged: the checksum of its first line is wrong");
+    }
+    serde_json::from_slice(&line).context(NONE)
 }
 
 /// Saves a session to `path`; what was there before stays until the new one is complete.
@@ -141,8 +153,10 @@ fn write(mut out: impl Write, contents: &Contents) -> Result<()> {
     });
     let tokens = contents.session.len();
     let header = Header { argon_session: VERSION, tokens, pending: contents.pending.to_vec(), messages };
-    serde_json::to_writer(&mut out, &header)?;
-    out.write_all(b"\n")?;
+    let mut line = serde_json::to_vec(&header)?;
+    line.push(b'\n');
+    out.write_all(&line)?;
+    out.write_all(&xxh3_64(&line).to_le_bytes())?;
     contents.session.save(&mut out)?;
     out.flush().map_err(|error: io::Error| error.into())
 }

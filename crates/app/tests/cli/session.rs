@@ -49,25 +49,28 @@ fn another_model_precision_or_file_is_refused_and_left_alone() {
     assert_fails(&run(&file, &["--chat"]), 2, &[text(&file), "no chat"]);
     assert_eq!(fs::read(&file).unwrap(), saved);
     let line = saved.iter().position(|&byte| byte == b'\n').unwrap() + 1;
+    let old = b"{\"argon_session\": 1, \"tokens\": 0, \"pending\": [], \"messages\": null}\n";
     for (bytes, part) in [
         (&b""[..], "not a session"),
         (b"once upon a time", "not a session"),
-        (b"{\"argon_session\": 2, \"tokens\": 0, \"pending\": [], \"messages\": null}\n", "version 2"),
-        (&saved[..line], "not a saved session"),
+        (old, "version 1; this program reads version 2"),
+        (&saved[..line - 1], "cut off"),
+        (&saved[..line], "cut off"),
+        (&saved[..line + 7], "cut off"),
+        (&saved[..line + 8], "not a saved session"),
         (&saved[..saved.len() - 1], "checksum"),
-        (
-            &[b"{\"argon_session\": 1, \"tokens\": 1, \"pending\": [], \"messages\": null}\n", &saved[line..]].concat(),
-            "",
-        ),
-        (
-            &[b"{\"argon_session\": 1, \"tokens\": 9, \"pending\": [9999], \"messages\": null}\n", &saved[line..]]
-                .concat(),
-            "",
-        ),
+        (&[&saved[..], b"x"].concat(), "something follows its end"),
     ] {
         fs::write(&file, bytes).unwrap();
         assert_fails(&run(&file, &[]), 2, &[part]);
         assert_eq!(fs::read(&file).unwrap(), bytes);
+    }
+    // Every byte of the line and its checksum, and some of the rest.
+    for at in (0..line + 8).chain((line + 8..saved.len()).step_by(saved.len() / 40)) {
+        let mut spoilt = saved.clone();
+        spoilt[at] ^= 1;
+        fs::write(&file, spoilt).unwrap();
+        assert_fails(&run(&file, &[]), 2, &[text(&file)]);
     }
     assert_fails(&run(&dir.path().join("no/such.session"), &["-p", PROMPT]), 2, &["no/such.session"]);
     assert_fails(&run(dir.path(), &["-p", PROMPT]), 2, &[text(dir.path()), "not a regular file"]);
