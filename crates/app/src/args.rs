@@ -151,8 +151,8 @@ pub struct SamplingArgs {
 /// What computes, and how exactly.
 #[derive(Debug, Args)]
 pub struct DeviceArgs {
-    /// cpu; cuda[:N], an NVIDIA GPU; wgpu[:N], any GPU; auto, the first GPU that passes a self-test, else cpu; or reference
-    /// (float64 and slow, to judge the others by)
+    /// cpu; cuda or cuda:N, an NVIDIA GPU; wgpu or wgpu:N, any GPU; auto, the first GPU that passes a self-test, else cpu; or
+    /// reference (float64 and slow, to judge the others by)
     #[arg(long, value_name = "NAME", default_value = "cpu")]
     pub device: String,
     /// Threads of the cpu device, at most as many as the machine runs at once [default: all of them]
@@ -221,6 +221,12 @@ pub struct BenchModelArgs {
     /// JSON file to write as well: an array with a record for each measurement
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// CSV file to write, a line for each measurement
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Page of pictures to write; for it the longest prompt is read once more, watched stage by stage
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     #[command(flatten)]
     pub session: SessionArgs,
     #[command(flatten)]
@@ -265,7 +271,7 @@ pub struct KernelsArgs {
     /// plan, gather, dense, moe, route, elementwise, hyper, delta, attention, model, or all; oracle DIR is a command of its own
     #[arg(value_name = "WHAT", default_value = "all")]
     pub what: Vec<String>,
-    /// One device instead of every backend that is here: cpu, cuda[:N], wgpu[:N]
+    /// One device instead of every backend that is here: cpu, cuda, cuda:N, wgpu, wgpu:N
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
     /// Threads of the cpu device, at most as many as the machine runs at once [default: all of them]

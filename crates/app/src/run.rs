@@ -3,7 +3,7 @@
 //! Standard output gets the continuation and nothing else; everything about the run goes to standard error.
 
 mod chat;
-mod profile;
+pub mod profile;
 mod saved;
 pub mod template;
 mod writer;

@@ -353,6 +353,10 @@ pub struct BenchModel {
     pub session: Session,
     /// The JSON file to write.
     pub json: Option<PathBuf>,
+    /// The CSV file to write.
+    pub csv: Option<PathBuf>,
+    /// The page to write.
+    pub html: Option<PathBuf>,
     /// What computes.
     pub device: Device,
 }
@@ -406,6 +410,8 @@ impl TryFrom<args::BenchModelArgs> for BenchModel {
             repetitions: within("--repetitions", args.repetitions, 1, 1_000_000)?,
             session: Session::new(args.session, DType::F16)?,
             json: args.json,
+            csv: args.csv,
+            html: args.html,
             device: args.device.try_into()?,
         })
     }

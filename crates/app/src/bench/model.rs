@@ -18,8 +18,11 @@ use serde::Serialize;
 use super::{Speed, write_json};
 use crate::failure::{Failure, OrFail, stdout_failure};
 use crate::inspect::census;
-use crate::model;
+use crate::page::Page;
+use crate::page::bars::{self, Row};
+use crate::run::profile::{Profile, Profiler};
 use crate::settings::{self, BenchTest};
+use crate::{model, output};
 
 /// What was measured on what.
 #[derive(Debug, Serialize)]
@@ -56,6 +59,8 @@ struct Setting {
 /// # Errors
 /// Of the input, or of the work.
 pub fn run(settings: settings::BenchModel) -> Result<(), Failure> {
+    let files = [&settings.json, &settings.csv, &settings.html];
+    files.into_iter().flatten().try_for_each(|path| output::can_be_written(path))?;
     let path = settings.model.as_deref();
     let gguf = model::open(path)?;
     let engine = model::load(&gguf, path, &settings.device)?;
@@ -79,7 +84,68 @@ pub fn run(settings: settings::BenchModel) -> Result<(), Failure> {
             setting: setting.clone(),
         });
     }
-    settings.json.map_or(Ok(()), |path| write_json(&path, &records))
+    settings.json.as_deref().map_or(Ok(()), |path| write_json(path, &records))?;
+    settings.csv.as_deref().map_or(Ok(()), |path| std::fs::write(path, csv(&records)).or_work(path.display()))?;
+    let Some(path) = &settings.html else { return Ok(()) };
+    std::fs::write(path, html(&records, &setting, profile(&engine, &settings)?)).or_work(path.display())
+}
+
+fn csv(records: &[Record]) -> String {
+    let mut out =
+        String::from("test,tokens,tokens_per_second,tokens_per_second_sd,runs,backend,precision,threads,chunk\n");
+    for record in records {
+        let Record { test, tokens, tokens_per_second, tokens_per_second_sd, seconds, setting } = record;
+        let Setting { backend, precision, threads, chunk, .. } = setting;
+        let threads = threads.map_or_else(String::new, |threads| threads.to_string());
+        let (speed, deviation) = (format!("{tokens_per_second:.3}"), format!("{tokens_per_second_sd:.3}"));
+        let runs = seconds.len();
+        out += &format!("{test},{tokens},{speed},{deviation},{runs},{backend},{precision},{threads},{chunk}\n");
+    }
+    out
+}
+
+/// The longest prompt, read once more and watched; `None` where there is none.
+fn profile(engine: &Engine, settings: &settings::BenchModel) -> Result<Option<Profile>, Failure> {
+    let prompt = |test: &BenchTest| if let BenchTest::Prompt(tokens) = *test { Some(tokens) } else { None };
+    let Some(length) = settings.tests.iter().filter_map(prompt).max() else { return Ok(None) };
+    let failure = |error| model::failure(error, "the watched prompt");
+    let mut session = engine.session(settings.session.with_context(length)).map_err(failure)?;
+    let tokens = random_tokens(length, engine.info().vocabulary);
+    let mut profiler = Profiler::new(engine);
+    profiler.start();
+    session.prefill_probed(&tokens, Logits::Last, &mut profiler).map_err(failure)?;
+    profiler.stop().or_work("the watched prompt")?;
+    Ok(Some(profiler.profile(length, session.chunk())))
+}
+
+/// The speeds, and where the time of a prompt went.
+fn html(records: &[Record], setting: &Setting, profile: Option<Profile>) -> String {
+    let Setting { file, model, device, precision, chunk, .. } = setting;
+    let lines = [
+        format!("{file}: {model}"),
+        format!("{} ({device}), products in {precision}, chunks of {chunk}", setting.backend),
+        "means of several runs from an empty context, with their standard deviation; each ran once unmeasured before"
+            .into(),
+    ];
+    let mut page = Page::new("argon bench model", &lines);
+    let row = |record: &Record| Row {
+        label: record.test.clone(),
+        total: format!("{:.2} ± {:.2}", record.tokens_per_second, record.tokens_per_second_sd),
+        parts: vec![(usize::from(record.test.starts_with("tg")), record.tokens_per_second, String::new())],
+    };
+    let rows: Vec<Row> = records.iter().map(row).collect();
+    let text = "pp: a prompt of so many tokens; tg: so many tokens generated one by one.";
+    page.picture("Speed", text, &bars::draw(&rows, &[], "tokens a second", "speed"));
+    if let Some(profile) = profile {
+        profile.draw(&mut page);
+    }
+    page.html()
+}
+
+/// Tokens drawn from the whole vocabulary.
+fn random_tokens(count: usize, vocabulary: usize) -> Vec<u32> {
+    let mut random = Pcg32::seed_from_u64(0);
+    (0..count).map(|_| random.next_u32() % vocabulary as u32).collect()
 }
 
 /// The seconds that each run of `test` took.

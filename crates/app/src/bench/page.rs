@@ -1,5 +1,6 @@
 //! A bench's report as pictures.
 
+use super::plan::tables;
 use super::report::{Record, Report, Shape};
 use super::times::{digits, time, unit};
 use crate::page::bars::{self, Row};
@@ -75,6 +76,9 @@ fn chunks(report: &Report) -> Vec<usize> {
 }
 
 fn plan(page: &mut Page, report: &Report) {
+    let sequences = tables::sequences(report);
+    let header: Vec<&str> = sequences.header.iter().map(String::as_str).collect();
+    page.table(&format!("A layer of a sequence of {} layers", report.setting["layers"]), &header, &sequences.rows);
     let names = [(0, "hist"), (1, "scan"), (6, "hist and scan as one"), (3, "clear"), (2, "place")];
     let series = |stage: &str| match stage {
         "hist" => 0,

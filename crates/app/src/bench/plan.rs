@@ -3,6 +3,8 @@
 //! The stages alone are functions of the processor, called on a thread of its device. The sequence is what a model
 //! enqueues, one plan a layer, from an idle device to an idle device; there the variants of the device stand side by side.
 
+pub mod tables;
+
 use std::hint::black_box;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -19,11 +21,10 @@ use serde_json::json;
 use super::args::{PlanArgs, Routed};
 use super::report::{self, Record, Report, Work};
 use super::setup::{Setup, device_failure, object};
-use super::times::{Times, time};
+use super::times::Times;
 use crate::device;
 use crate::failure::{Failure, OrFail, stdout_failure};
 use crate::settings::within;
-use crate::table;
 
 /// Entries of all layers together: beyond that, layers share their choices.
 const ENTRIES: usize = 1 << 23;
@@ -238,62 +239,13 @@ fn replayed(setup: &Setup, device: Arc<CudaDevice>, chunk: &Chunk) -> Result<Tim
     Ok(Times::measure(setup.repetitions, once).map_err(device_failure)?.part(chunk.layers))
 }
 
-/// The stages alone, a row for each chunk and variant, then the sequence, a row for each chunk.
+/// Both tables on standard output.
 fn print(report: &Report) -> io::Result<()> {
-    let out = &mut io::stdout().lock();
-    let find = |tokens: usize, stage: &str, variant: &str| {
-        report.records.iter().find(|r| (r.tokens, r.stage.as_str(), r.variant.as_str()) == (tokens, stage, variant))
-    };
-    let of = |tokens, stage, variant| find(tokens, stage, variant).map_or_else(String::new, |r| time(r.times.median));
-    let size = |plan: &report::Shape| [plan.tokens.to_string(), plan.blocks.to_string(), plan.rows.to_string()];
-    if report.machine.device == "cpu" {
-        let mut rows = Vec::new();
-        for plan in &report.plans {
-            for (variant, stages) in STAGES {
-                let [tokens, blocks, padded] = size(plan);
-                let cell = |stage| of(plan.tokens, stage, variant.name());
-                let hist_scan =
-                    if variant == Variant::Fused { "together: ".to_owned() + &cell("hist_scan") } else { cell("scan") };
-                let seconds = stages.iter().filter_map(|(stage, _)| find(plan.tokens, stage, variant.name()));
-                let sum = time(seconds.map(|record| record.times.median).sum());
-                let name = variant.name().to_owned();
-                rows.push(vec![
-                    tokens,
-                    blocks,
-                    padded,
-                    name,
-                    cell("hist"),
-                    hist_scan,
-                    cell("clear"),
-                    cell("place"),
-                    sum,
-                ]);
-            }
-        }
-        let header = ["T", "blocks", "padded rows", "variant", "hist", "scan", "clear", "place", "sum"];
-        table::markdown(out, &header, &[true, true, true, false, true, true, true, true, true], &rows)?;
+    let mut out = io::stdout().lock();
+    if let Some(table) = tables::stages(report) {
+        table.write(&mut out)?;
         writeln!(out)?;
     }
-    writeln!(out, "a layer of a sequence of {} layers", report.setting["layers"])?;
-    writeln!(out)?;
-    let mut variants: Vec<&str> = Vec::new();
-    for record in report.records.iter().filter(|record| record.stage == "plan") {
-        if !variants.contains(&record.variant.as_str()) {
-            variants.push(&record.variant);
-        }
-    }
-    let header = [&["T", "blocks", "padded rows"][..], &variants, &["p10 to p90 of auto", "serial / auto"]].concat();
-    let rows: Vec<Vec<String>> = report
-        .plans
-        .iter()
-        .map(|plan| {
-            let (serial, auto) = (find(plan.tokens, "plan", "serial"), find(plan.tokens, "plan", "auto"));
-            let spread = auto.map_or_else(String::new, |r| format!("{} to {}", time(r.times.p10), time(r.times.p90)));
-            let faster =
-                serial.zip(auto).map_or_else(String::new, |(s, a)| format!("{:.1}x", s.times.median / a.times.median));
-            let cells = variants.iter().map(|variant| of(plan.tokens, "plan", variant));
-            size(plan).into_iter().chain(cells).chain([spread, faster]).collect()
-        })
-        .collect();
-    table::markdown(out, &header, &vec![true; header.len()], &rows)
+    writeln!(out, "a layer of a sequence of {} layers\n", report.setting["layers"])?;
+    tables::sequences(report).write(&mut out)
 }

@@ -257,6 +257,12 @@ impl Profile {
             "host clock; the device is waited for at the end of each stage".into(),
         ];
         let mut page = Page::new("Where the prompt's time went", &small_print);
+        self.draw(&mut page);
+        page.html()
+    }
+
+    /// Draws it onto a page.
+    pub fn draw(&self, page: &mut Page) {
         let (per_second, name) = unit(self.stages.iter().map(|spent| spent.seconds).fold(0.0, f64::max));
         let row = |spent: &Spent| Row {
             label: spent.stage.into(),
@@ -280,11 +286,10 @@ impl Profile {
             digits(self.peak())
         );
         page.picture("Load of the experts", &text, &heat::draw(&self.loads, "load of experts"));
-        routing_pictures(&mut page, &self.plans);
+        routing_pictures(page, &self.plans);
         let rows = self.by_time().map(|spent| {
             vec![spent.stage.to_owned(), time(spent.seconds), self.share(spent.seconds), self.each(spent.seconds)]
         });
         page.table("The same in numbers", &["stage", "time", "share", "each token"], &rows.collect::<Vec<_>>());
-        page.html()
     }
 }

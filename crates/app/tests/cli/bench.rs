@@ -5,14 +5,17 @@ use std::fs;
 use argon_gguf::Gguf;
 use serde_json::Value;
 
+use crate::kernels::assert_sound;
 use crate::{assert_fails, fixture, output, stdout, text};
 
 #[test]
 fn every_length_is_a_row_and_a_record() {
     let dir = tempfile::tempdir().unwrap();
     let (json, model) = (dir.path().join("bench.json"), fixture("qwen3moe.gguf"));
+    let [csv, html] = ["bench.csv", "bench.html"].map(|name| dir.path().join(name));
     let flags = ["-p", "3,16", "-n", "2", "-r", "2", "-t", "1", "-ub", "8", "--json", text(&json)];
-    let found = output(&[&["bench", "model", "-m", text(&model)], &flags[..]].concat());
+    let files = ["--csv", text(&csv), "--html", text(&html)];
+    let found = output(&[&["bench", "model", "-m", text(&model)], &flags[..], &files].concat());
     let rows: Vec<Vec<&str>> =
         stdout(&found).lines().map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect();
     assert_eq!(rows[0], ["model", "size", "params", "backend", "threads", "test", "t/s"]);
@@ -31,6 +34,15 @@ fn every_length_is_a_row_and_a_record() {
         assert!(seconds.len() == 2 && seconds.iter().all(|&seconds| seconds > 0.0), "{record}");
         let (speed, sd) = (&record["tokens_per_second"], &record["tokens_per_second_sd"]);
         assert_eq!(row[6], format!("{:.2} ± {:.2}", speed.as_f64().unwrap(), sd.as_f64().unwrap()));
+    }
+    let csv = fs::read_to_string(csv).unwrap();
+    let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(lines.iter().map(|line| line[0]).collect::<Vec<_>>(), ["test", "pp3", "pp16", "tg2"]);
+    assert!(lines.iter().all(|line| line.len() == lines[0].len()), "{csv}");
+    let html = fs::read_to_string(html).unwrap();
+    assert_sound(&html);
+    for heading in ["Speed", "By stage", "By layer", "Load of the experts"] {
+        assert!(html.contains(&format!("<h2>{heading}</h2>")), "no {heading}");
     }
 }
 
