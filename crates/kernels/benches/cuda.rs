@@ -1,6 +1,6 @@
 //! Times on an NVIDIA GPU, as CSV: the plan's variants, the report's MoE layer after routing, dense products, and the sweep
-//! that the tile choice was made by. `cargo bench --bench cuda -- [plan] [layer] [dense] [sweep]`; all but the sweep where
-//! none is named.
+//! that the tile choice was made by. `cargo bench --bench cuda -- [plan] [layer] [parts] [dense] [sweep [T..]]`; all but the sweep
+//! where none is named.
 //!
 //! Medians. Three layers' weights take turns (2.9 GB), so weights are cold, as in a model.
 
@@ -11,7 +11,7 @@ use argon_gguf::{Bytes, Format};
 use argon_kernels::cuda::tune::{self, Product, Tile};
 use argon_kernels::cuda::{CudaDevice, CudaOptions, Machine, PlanVariant};
 use argon_kernels::device::tensor;
-use argon_kernels::op::{Combine, Epilogue, Gemm, Plan, PlanBuffers, RowMap};
+use argon_kernels::op::{Combine, Copy, Epilogue, Gemm, Plan, PlanBuffers, RmsNorm, RowMap};
 use argon_kernels::{DType, Device, DeviceError, Op, Precision, Tensor, Weight};
 use argon_plan::Shape;
 
@@ -19,6 +19,8 @@ const EXPERTS: usize = 512;
 const TOP_K: usize = 10;
 const D: usize = 2560;
 const F: usize = 640;
+/// Of the hyper-connections' gate.
+const RANK: usize = 128;
 const TOKENS: [usize; 5] = [128, 512, 1024, 2048, 8192];
 const LAYERS: usize = 3;
 const REPEATS: usize = 15;
@@ -64,8 +66,10 @@ fn main() {
     };
     run("plan", &|| plans(&options));
     run("layer", &|| layers(&device));
+    run("parts", &|| parts(&device));
     run("dense", &|| dense(&device));
-    run("sweep", &|| sweep(&options));
+    let sizes: Vec<usize> = wanted.iter().filter_map(|arg| arg.parse().ok()).collect();
+    run("sweep", &|| sweep(&options, &sizes));
 }
 
 fn median(mut times: Vec<f32>) -> f32 {
@@ -237,6 +241,70 @@ fn layers(device: &CudaDevice) -> Result {
     Ok(())
 }
 
+/// Microseconds of the report's elementwise kernels, for one layer.
+fn parts(device: &CudaDevice) -> Result {
+    const STREAMS: usize = 4;
+    println!("kernel_us,{}", TOKENS.map(|t| t.to_string()).join(","));
+    let mut rows: Vec<(&str, Vec<String>)> = Vec::new();
+    for tokens in TOKENS {
+        let mut rng = Rng(tokens as u64);
+        let shape = Shape::new(tokens, TOP_K, EXPERTS, device.tile_rows(tokens * TOP_K, EXPERTS)).expect("a shape");
+        let plan = PlanBuffers::new(device, shape)?;
+        let ids = filled(device, DType::I32, tokens, TOP_K, bytemuck::cast_slice(&ids(tokens, &mut rng)))?;
+        let weights = floats(device, tokens, TOP_K, &mut rng)?;
+        device.enqueue(&Plan { ids, weights, plan: plan.clone() }.into())?;
+        let x = floats(device, tokens, D, &mut rng)?;
+        let half = tensor(device, DType::F16, tokens, 1, D)?;
+        let gathered = tensor(device, DType::F16, shape.max_rows(), 1, D)?;
+        let (streams, normed) =
+            (floats(device, tokens * STREAMS, D, &mut rng)?, tensor(device, DType::F32, tokens, STREAMS, D)?);
+        let streams = Tensor { rows: tokens, groups: STREAMS, row_stride: STREAMS * D, group_stride: D, ..streams };
+        let ones = floats(device, 1, D, &mut rng)?;
+        let low = tensor(device, DType::F32, tokens, 1, RANK)?;
+        let (down, up) = (
+            weight(device, Format::BF16, 1, RANK, STREAMS * D, &mut rng)?,
+            weight(device, Format::BF16, 1, STREAMS * D, RANK, &mut rng)?,
+        );
+        let flat = Tensor {
+            rows: tokens,
+            groups: 1,
+            cols: STREAMS * D,
+            row_stride: STREAMS * D,
+            group_stride: STREAMS * D,
+            ..normed.clone()
+        };
+        let mixed = tensor(device, DType::F32, tokens, 1, D)?;
+        let gemm = |x: &Tensor, w: &Weight, epilogue, out: &Tensor| {
+            let (x, w, out) = (x.clone(), w.clone(), out.clone());
+            Op::from(Gemm { x, w, bias: None, rows: RowMap::Identity, epilogue, precision: Precision::F16, out })
+        };
+        let norm = Op::from(RmsNorm { x: streams, weight: ones, eps: 1e-6, out: normed.clone() });
+        let epi_down = gemm(&flat, &down, Epilogue::Silu { scale: 1.0 / STREAMS as f32 }, &low);
+        let read = gemm(&low, &up, Epilogue::GateMean { normed: normed.clone() }, &mixed);
+        let convert = Op::from(Copy { src: x.clone(), dst: half.clone() });
+        let run = |op: &Op| device.enqueue(op);
+        let kernels: [(&'static str, &dyn Fn() -> Result); 6] = [
+            ("copy to f16", &|| run(&convert)),
+            ("gather", &|| device.gather(&x, &plan, &gathered, None)),
+            ("gather_h", &|| device.gather(&half, &plan, &gathered, None)),
+            ("norm of streams", &|| run(&norm)),
+            ("low-rank down with silu", &|| run(&epi_down)),
+            ("low-rank up with gate and mean", &|| run(&read)),
+        ];
+        for (name, kernel) in kernels {
+            kernel()?;
+            let times = (0..REPEATS).map(|_| device.time(kernel)).collect::<Result<Vec<_>>>()?;
+            let time = format!("{:.1}", median(times) * 1000.0);
+            match rows.iter_mut().find(|(n, _)| *n == name) {
+                Some((_, times)) => times.push(time),
+                None => rows.push((name, vec![time])),
+            }
+        }
+    }
+    rows.iter().for_each(|(name, times)| println!("{name},{}", times.join(",")));
+    Ok(())
+}
+
 /// Dense products of 2048 rows, N = K = 8192.
 fn dense(device: &CudaDevice) -> Result {
     const ROWS: usize = 2048;
@@ -275,24 +343,26 @@ fn swept(machine: &Machine, product: &Product) -> Tile {
 }
 
 /// Every tile that might be best, for the report's layer.
-fn sweep(options: &CudaOptions) -> Result {
+fn sweep(options: &CudaOptions, sizes: &[usize]) -> Result {
     let device = CudaDevice::new(CudaOptions { tile: swept, ..options.clone() })?;
     let layers = layer_weights(&device)?;
-    println!("tokens,product,tile_tokens,chunk,stages,blocks,walk,ms");
-    for tokens in [128, 512, 2048, 8192] {
+    println!("tokens,product,tile_tokens,chunk,stages,blocks,groups,resident,ms");
+    for tokens in [128, 512, 2048, 8192].into_iter().filter(|t| sizes.is_empty() || sizes.contains(t)) {
         TILE.set(None);
         let work = work(&device, &layers, tokens)?;
         device.enqueue(&work.plan)?;
         (0..2).try_for_each(|_| device.enqueue(&work.gate_up[0]).and_then(|()| device.enqueue(&work.down[0])))?;
         let height = device.tile_rows(tokens * TOP_K, EXPERTS) as u32;
-        for (name, ops, format) in [("gate_up", &work.gate_up, Format::IQ2_XS), ("down", &work.down, Format::IQ4_NL)] {
-            for tile in candidates(&device.machine(), format, height) {
+        for (name, ops, format, columns) in
+            [("gate_up", &work.gate_up, Format::IQ2_XS, D), ("down", &work.down, Format::IQ4_NL, F)]
+        {
+            for tile in candidates(&device.machine(), format, columns, height) {
                 TILE.set(Some(tile));
                 device.enqueue(&ops[0])?;
                 let once = |i: usize| device.time(|| device.enqueue(&ops[i % LAYERS]));
                 let ms = median((0..9).map(once).collect::<Result<Vec<_>>>()?);
-                let Tile { tokens: height, chunk, stages, blocks, walk } = tile;
-                println!("{tokens},{name},{height},{chunk},{stages},{blocks},{walk},{ms:.4}");
+                let Tile { tokens: height, chunk, stages, blocks, groups, resident } = tile;
+                println!("{tokens},{name},{height},{chunk},{stages},{blocks},{groups},{resident},{ms:.4}");
             }
         }
     }
@@ -300,23 +370,28 @@ fn sweep(options: &CudaOptions) -> Result {
 }
 
 /// Tiles of one height that fit the card.
-fn candidates(machine: &Machine, format: Format, tokens: u32) -> Vec<Tile> {
+fn candidates(machine: &Machine, format: Format, columns: usize, tokens: u32) -> Vec<Tile> {
+    let chunks: &[u32] = if format.block_len() > 64 { &[256, 512] } else { &[128, 256, 320, 640] };
+    // Registers of a thread without which sums and operands do not fit.
+    let registers = match tokens {
+        ..=16 => 64,
+        17..=64 => 80,
+        _ => 160,
+    };
     let mut tiles = Vec::new();
-    let chunks: &[u32] = if format.block_len() > 64 { &[256, 512] } else { &[64, 128, 256] };
     for &chunk in chunks {
-        for (stages, blocks) in [(2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (2, 3), (3, 3), (2, 4), (3, 4)] {
-            let registers = if tokens >= 128 {
-                1
-            } else if tokens >= 64 {
-                2 + u32::from(chunk < 256)
-            } else {
-                4
-            };
-            let walks: &[u32] = if tokens <= 8 || tokens >= 128 { &[1, 2, 5] } else { &[1] };
-            for &walk in walks {
-                let tile = Tile { tokens, chunk, stages, blocks, walk };
-                if blocks <= registers && (tokens < 128) == (blocks > 1) && tune::fits(machine, format, &tile) {
-                    tiles.push(tile);
+        for resident in [false, true] {
+            let shape =
+                if resident { columns.is_multiple_of(chunk as usize) } else { chunk.is_power_of_two() && tokens > 16 };
+            for (stages, blocks) in [(2, 1), (3, 1), (2, 2), (3, 2), (2, 3), (3, 3), (2, 4), (3, 4)] {
+                for groups in [2, 4] {
+                    let tile = Tile { tokens, chunk, stages, blocks, groups, resident };
+                    let warps = blocks * groups * 4;
+                    let wanted = if tokens > 64 { 8.. } else { 16.. };
+                    let fast = wanted.contains(&warps) && 65536 / (32 * warps) >= registers;
+                    if shape && fast && tune::fits(machine, format, columns, &tile) {
+                        tiles.push(tile);
+                    }
                 }
             }
         }

@@ -88,6 +88,8 @@ fn gemm(format: Format, tokens: u32, map: u32, end: u32, align: u32) -> Source {
         ("GEMM_CHUNK", if format.block_len() > 64 { 256 } else { 128 }),
         ("GEMM_STAGES", 2),
         ("GEMM_BLOCKS", 1),
+        ("GEMM_GROUPS", 2),
+        ("GEMM_RESIDENT", u32::from(tokens <= 16)),
         ("GEMM_TAIL", 1),
         ("GEMM_MAP", map),
         ("GEMM_EPILOGUE", end),

@@ -14,6 +14,7 @@ mod delta_net;
 mod device;
 mod driver;
 mod elementwise;
+mod gather;
 mod gemm;
 pub mod jit;
 mod memory;

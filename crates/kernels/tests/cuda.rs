@@ -67,6 +67,8 @@ mod select_blocks;
 mod everything;
 #[path = "cuda/formats.rs"]
 mod formats;
+#[path = "cuda/gathers.rs"]
+mod gathers;
 #[path = "cuda/layer.rs"]
 mod layer;
 #[path = "cuda/plans.rs"]

@@ -12,9 +12,9 @@ use super::memory::{self, DeviceMemory, Scratch, View};
 use super::plan::PlanVariant;
 use super::source::Source;
 use super::tune;
-use super::{attention, delta_net, elementwise, gemm, plan, route, select_blocks};
+use super::{attention, delta_net, elementwise, gather, gemm, plan, route, select_blocks};
 use crate::device::{Clock, Device, DeviceError, DeviceInfo};
-use crate::op::{Access, Op, Precision};
+use crate::op::{Access, Op, PlanBuffers, Precision};
 use crate::tensor::{Buffer, Tensor, Weight};
 
 /// How to set up a [`CudaDevice`].
@@ -152,6 +152,11 @@ impl CudaDevice {
         self.driver.machine
     }
 
+    /// Whether the code may use clusters of thread blocks.
+    pub(super) fn clusters(&self) -> bool {
+        self.architecture.capability >= 90
+    }
+
     /// Records what `work` enqueues instead of running it. The same ops must have run before: what they compile and
     /// allocate cannot be recorded. What a replay finds wrong with its input is not reported.
     ///
@@ -172,6 +177,25 @@ impl CudaDevice {
     pub fn replay(&self, graph: &Graph) -> Result<(), DeviceError> {
         self.exclusive().forget();
         self.driver.replay(graph)
+    }
+
+    /// Enqueues the laying out of a plan's rows: row r of `out` (f16, `[max_rows, 1, D]`) becomes row `stok[r]` of `x`
+    /// (`[T, 1, D]`, f32 or f16), zeros for padding. A row of f32 beyond the f16 range is first divided by a power of two,
+    /// whose exponent goes to `exponents` (i32, `[max_rows]`). Products need none of it.
+    ///
+    /// # Errors
+    /// [`DeviceError::Shape`], [`DeviceError::Failed`].
+    pub fn gather(
+        &self,
+        x: &Tensor,
+        plan: &PlanBuffers,
+        out: &Tensor,
+        exponents: Option<&Tensor>,
+    ) -> Result<(), DeviceError> {
+        let mut state = self.exclusive();
+        state.written(out);
+        exponents.into_iter().for_each(|t| state.written(t));
+        gather::gather(self, &mut state, x, plan, out, exponents)
     }
 
     /// Runs what `work` enqueues and gives the milliseconds that the device took.
@@ -224,7 +248,7 @@ impl CudaDevice {
         }
         let code = self.cache.code(&self.compiler, &key.0, &self.architecture);
         let code = code.map_err(|error| self.driver.failed(error.to_string()))?;
-        let function = self.driver.load(&code, name)?;
+        let function = self.driver.load(&code, name, key.0.waits() && self.architecture.capability >= 90)?;
         state.functions.insert(key, function);
         Ok(function)
     }

@@ -40,7 +40,12 @@ pub struct Machine {
 
 /// A loaded module's function. Modules live as long as the process uses the device.
 #[derive(Clone, Copy)]
-pub(super) struct Function(CUfunction);
+pub(super) struct Function {
+    handle: CUfunction,
+    /// It waits by itself for the kernels before it (`after_previous` in prelude.cuh), and so may begin before they end: code
+    /// for compute capability 9.0 or later.
+    waits: bool,
+}
 
 // SAFETY: a handle; the driver's functions that take it are safe to call from any thread.
 unsafe impl Send for Function {}
@@ -92,6 +97,12 @@ fn rows_of(width: usize, rows: usize) -> sys::CUDA_MEMCPY2D {
     }
 }
 
+/// Whether kernels can be compiled for a card, or the line that says why not.
+fn supported(name: &str, major: u32, minor: u32) -> Result<(), String> {
+    let line = format!("{name} has compute capability {major}.{minor}; 8.0 or later is needed");
+    if major >= 8 { Ok(()) } else { Err(line) }
+}
+
 impl Driver {
     /// The card with this number.
     pub fn open(ordinal: usize) -> Result<Self, DeviceError> {
@@ -132,9 +143,7 @@ impl Driver {
         };
         // SAFETY: terminated by the driver within its length.
         let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
-        if machine.capability < 80 {
-            return Err(fail(format!("{name} has compute capability {major}.{minor}; 8.0 or later is needed")));
-        }
+        supported(&name, major, minor).map_err(fail)?;
         // SAFETY: as above. The primary context is released in `drop`.
         unsafe {
             check(sys::cuDevicePrimaryCtxRetain(&mut context, device), "the GPU gives no context")?;
@@ -272,8 +281,8 @@ impl Driver {
         self.check(unsafe { sys::cuStreamSynchronize(self.stream) }, "the GPU stopped")
     }
 
-    /// A function of a compiled module, allowed as much shared memory as a block may have.
-    pub fn load(&self, image: &[u8], function: &str) -> Result<Function, DeviceError> {
+    /// A function of a compiled module, allowed as much shared memory as a block may have; `waits` as in [`Function`].
+    pub fn load(&self, image: &[u8], function: &str, waits: bool) -> Result<Function, DeviceError> {
         self.enter()?;
         let (mut module, mut found): (CUmodule, CUfunction) = (ptr::null_mut(), ptr::null_mut());
         let name = CString::new(function).map_err(|e| self.failed(e.to_string()))?;
@@ -290,7 +299,7 @@ impl Driver {
             let limit = FunctionAttribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             self.check(sys::cuFuncSetAttribute(found, limit, most), "cuFuncSetAttribute")?;
         }
-        Ok(Function(found))
+        Ok(Function { handle: found, waits })
     }
 
     /// Enqueues a kernel that takes one struct.
@@ -304,24 +313,27 @@ impl Driver {
         }
         self.enter()?;
         let mut parameters = [ptr::from_ref(arguments).cast_mut().cast::<c_void>()];
-        // SAFETY: the driver copies the argument before it returns; the rest is the caller's.
-        let status = unsafe {
-            let parameters = parameters.as_mut_ptr();
-            sys::cuLaunchKernel(
-                function.0,
-                x,
-                y,
-                z,
-                launch.block,
-                1,
-                1,
-                launch.shared,
-                self.stream,
-                parameters,
-                ptr::null_mut(),
-            )
+        let mut early = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
         };
-        self.check(status, "cuLaunchKernel")
+        let config = sys::CUlaunchConfig {
+            gridDimX: x,
+            gridDimY: y,
+            gridDimZ: z,
+            blockDimX: launch.block,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: launch.shared,
+            hStream: self.stream,
+            attrs: &mut early,
+            numAttrs: u32::from(function.waits),
+        };
+        // SAFETY: the driver copies configuration and argument before it returns; the rest is the caller's.
+        let status =
+            unsafe { sys::cuLaunchKernelEx(&config, function.handle, parameters.as_mut_ptr(), ptr::null_mut()) };
+        self.check(status, "cuLaunchKernelEx")
     }
 
     /// Records what `work` enqueues instead of running it.
@@ -401,5 +413,30 @@ impl Drop for Stamp {
     fn drop(&mut self) {
         // SAFETY: made in `stamp`, dropped once.
         let _ = unsafe { sys::cuEventDestroy_v2(self.0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cards_before_8_0_are_refused_in_one_line() {
+        for (major, minor) in [(8, 0), (8, 6), (9, 0), (12, 0)] {
+            assert_eq!(supported("a card", major, minor), Ok(()));
+        }
+        let refused = supported("Tesla T4", 7, 5).unwrap_err();
+        assert_eq!(refused, "Tesla T4 has compute capability 7.5; 8.0 or later is needed");
+    }
+
+    #[test]
+    fn a_missing_driver_or_card_is_one_line() {
+        // No machine has so many GPUs.
+        let error = Driver::open(10_000).err().expect("no such GPU").to_string();
+        assert!(error.starts_with("cuda:10000: ") && !error.contains('\n'), "{error}");
+        // SAFETY: as in `open`.
+        if !unsafe { sys::is_culib_present() } {
+            assert_eq!(error, "cuda:10000: no NVIDIA driver: libcuda is not on this system");
+        }
     }
 }

@@ -5,9 +5,9 @@ use argon_gguf::Format;
 use super::device::{CudaDevice, Hidden, State};
 use super::driver::Launch;
 use super::elementwise;
-use super::memory::View;
+use super::memory::{self, View};
 use super::source::{Source, format_defines};
-use super::tune::{self, ImpossibleTile, Product, Tile};
+use super::tune::{ImpossibleTile, Product, Tile};
 use crate::device::DeviceError;
 use crate::op::{Epilogue, Gemm, PlanBuffers, Precision, RowMap};
 use crate::tensor::{Tensor, Weight};
@@ -128,7 +128,7 @@ fn map(rows: &RowMap) -> u32 {
 
 fn product(device: &CudaDevice, state: &mut State, job: &Job) -> Result {
     let align = alignment(device, job)?;
-    if job.precision == Precision::F16 && on_tensor_cores(job.w, align) {
+    if job.precision == Precision::F16 && on_tensor_cores(job.w, align) && within_f16(device, state, job)? {
         tensor_cores(device, state, job, align)
     } else {
         plain(device, state, job)
@@ -141,6 +141,36 @@ fn on_tensor_cores(w: &Weight, align: u64) -> bool {
     w.cols > 0 && w.cols.is_multiple_of(32) && w.format != Format::F32 && (align >= 2 || w.format == Format::MXFP4)
 }
 
+/// Whether no weight would become infinite as an f16 operand. Of the formats, bfloat16 alone has such numbers; it is searched
+/// at its first use.
+fn within_f16(device: &CudaDevice, state: &mut State, job: &Job) -> Result<bool> {
+    #[repr(C)]
+    struct Args {
+        numbers: u64,
+        count: u64,
+        beyond: u64,
+    }
+    for w in [Some(job.w), job.up].into_iter().flatten().filter(|w| w.format == Format::BF16) {
+        let beyond = memory::beyond_f16(&device.driver, w, |numbers, bytes| {
+            let beyond = state.between.at_least(&device.driver, 4)?;
+            // SAFETY: the flag is this long.
+            unsafe { device.driver.zero(beyond, 4) }?;
+            let launch = Launch { grid: [8 * device.machine().processors, 1, 1], block: 256, shared: 0 };
+            let args = Args { numbers, count: bytes as u64 / 2, beyond };
+            // SAFETY: `RangeArgs` of range.cu; the weights are inside their buffer (`weight`).
+            unsafe { device.launch(state, ("range.cu", "beyond_f16"), launch, &args) }?;
+            let mut found = [0; 4];
+            // SAFETY: as above.
+            unsafe { device.driver.download(&mut found, beyond, 4, 4) }?;
+            Ok(found != [0; 4])
+        })?;
+        if beyond {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// What all rows of the weights begin at a multiple of, up to 16 bytes.
 fn alignment(device: &CudaDevice, job: &Job) -> Result<u64> {
     let mut bits = 16;
@@ -150,15 +180,10 @@ fn alignment(device: &CudaDevice, job: &Job) -> Result<u64> {
     Ok(1 << bits.trailing_zeros())
 }
 
-/// Tiles of a plan: at most, and to expect at least.
-fn tiles(plan: &PlanBuffers) -> (usize, usize) {
-    let shape = plan.shape;
-    (shape.max_tiles(), shape.entries().min(shape.experts()).max(shape.entries() / shape.tile()))
-}
-
 /// Order in which a format's decoder wants columns (order.cuh).
 fn order(format: Format) -> u32 {
     match format {
+        Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => 3,
         Format::IQ4_NL | Format::IQ4_XS | Format::MXFP4 | Format::NVFP4 => 1,
         Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 => 2,
         _ => 0,
@@ -182,34 +207,32 @@ fn tensor_cores(device: &CudaDevice, state: &mut State, job: &Job, align: u64) -
         meta: u64,
         expert_bytes: u64,
         row_bytes: u64,
-        x_stride: u64,
-        out_stride: u64,
-        half_stride: u64,
+        x_stride: u32,
+        out_stride: u32,
+        half_stride: u32,
         k: u32,
         n: u32,
         tokens: u32,
         parts: u32,
         row_blocks: u32,
-        splits: u32,
-        blocks_per_split: u32,
         scale: f32,
     }
     let format = job.w.format;
     let input = activations(device, state, job)?;
     let half = half_output(device, state, job)?;
     let plan = plan(job.rows);
-    let (rows, (most_tiles, tiles)) = match plan {
-        Some(plan) => (plan.shape.tile(), tiles(plan)),
-        None => (job.x.rows, (1, 1)),
+    let (rows, most_tiles) = match plan {
+        Some(plan) => (plan.shape.tile(), plan.shape.max_tiles()),
+        None => (job.x.rows, 1),
     };
     let swiglu = job.end == End::SwiGlu;
     let (outputs, columns) = (job.w.rows, job.w.cols);
-    let wanted = Product { format, rows, tiles, swiglu, outputs, columns };
+    let wanted = Product { format, rows, swiglu, columns };
     let tile = tile(device, job, &wanted)?;
     let parts = rows.div_ceil(tile.tokens as usize);
-    let row_blocks = outputs.div_ceil(if swiglu { tune::ROWS / 2 } else { tune::ROWS });
-    let splits = row_blocks.div_ceil(tile.walk as usize);
+    let row_blocks = outputs.div_ceil(if swiglu { tile.rows() / 2 } else { tile.rows() });
     let address = |t: Option<&Tensor>| device.optional(t).map(|view| view.first);
+    let (pieces, out_stride) = strides(device, job)?;
     let args = Args {
         x: input.address,
         exponents: input.exponents,
@@ -225,25 +248,35 @@ fn tensor_cores(device: &CudaDevice, state: &mut State, job: &Job, align: u64) -
         meta: address(plan.map(|plan| &plan.meta))?,
         expert_bytes: job.w.expert_bytes as u64,
         row_bytes: job.w.row_bytes as u64,
-        x_stride: columns as u64,
-        out_stride: job.out.row_stride,
-        half_stride: outputs as u64,
+        x_stride: pieces,
+        out_stride,
+        half_stride: outputs as u32,
         k: columns as u32,
         n: outputs as u32,
         tokens: job.x.rows as u32,
         parts: if plan.is_some() { parts as u32 } else { 1 },
         row_blocks: row_blocks as u32,
-        splits: splits as u32,
-        blocks_per_split: tile.walk,
         scale: job.scale,
     };
     let kernel = device.kernel(state, source(format, align, &tile, job, half.map(|half| half.order)), "gemm")?;
-    let blocks = most_tiles.checked_mul(parts).and_then(|n| n.checked_mul(splits)).and_then(|n| u32::try_from(n).ok());
-    let blocks = blocks.ok_or_else(|| device.driver.failed("a product of too many tiles"))?;
-    let shared = tile.stages * tune::stage_bytes(format, tile.tokens, tile.chunk);
+    let pieces = most_tiles.saturating_mul(parts).saturating_mul(row_blocks);
+    let blocks = pieces.min((device.machine().processors * tile.blocks) as usize) as u32;
+    let shared = tile.shared_bytes(format, columns) as u32;
     // SAFETY: `GemmArgs` of gemm.cu; weights, output and plan are inside their buffers (`Op::check`, `weight`), the
-    // kernel reads at most 15 bytes beside a row, which every allocation has behind it.
-    unsafe { device.driver.launch(kernel, Launch { grid: [blocks, 1, 1], block: 256, shared }, &args) }
+    // kernel reads at most 31 bytes behind a row, which every allocation has behind it.
+    unsafe { device.driver.launch(kernel, Launch { grid: [blocks, 1, 1], block: tile.threads(), shared }, &args) }
+}
+
+/// Pieces of 8 columns from row to row of the input in f16, and elements from row to row of the output. The kernel counts
+/// pieces and bytes of a few rows in 32 bits.
+fn strides(device: &CudaDevice, job: &Job) -> Result<(u32, u32)> {
+    let pieces = job.x.cols / 8;
+    let all = job.x.rows.checked_mul(pieces).and_then(|n| u32::try_from(n).ok());
+    let stride = u32::try_from(job.out.row_stride).ok();
+    match (all, stride) {
+        (Some(_), Some(stride)) => Ok((pieces as u32, stride)),
+        _ => Err(device.driver.failed(format!("a product of {} rows of {}", job.x.rows, job.x.cols))),
+    }
 }
 
 /// The tile that was asked for, or else the chosen one.
@@ -266,6 +299,8 @@ fn source(format: Format, align: u64, tile: &Tile, job: &Job, half: Option<u32>)
         ("GEMM_CHUNK", tile.chunk),
         ("GEMM_STAGES", tile.stages),
         ("GEMM_BLOCKS", tile.blocks),
+        ("GEMM_GROUPS", tile.groups),
+        ("GEMM_RESIDENT", u32::from(tile.resident)),
         ("GEMM_TAIL", u32::from(!job.w.cols.is_multiple_of(tile.chunk as usize))),
         ("GEMM_MAP", map(job.rows)),
         ("GEMM_EPILOGUE", job.end as u32),

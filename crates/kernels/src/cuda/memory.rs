@@ -1,7 +1,8 @@
 //! Device memory behind buffers, and tensors as kernels see them.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::driver::Driver;
 use crate::device::DeviceError;
@@ -16,6 +17,8 @@ pub(super) struct DeviceMemory {
     address: u64,
     bytes: usize,
     constant: bool,
+    /// Of constant bytes: which offsets and lengths were searched for numbers beyond the f16 range, and whether there are.
+    beyond: Mutex<HashMap<(usize, usize), bool>>,
 }
 
 impl Storage for DeviceMemory {
@@ -44,7 +47,7 @@ impl DeviceMemory {
             DeviceError::OutOfMemory { .. } => out_of_memory(),
             error => error,
         })?;
-        let memory = Self { driver: driver.clone(), address, bytes, constant: false };
+        let memory = Self { driver: driver.clone(), address, bytes, constant: false, beyond: Mutex::default() };
         // SAFETY: the whole new allocation.
         unsafe { driver.zero(address, size) }?;
         Ok(memory)
@@ -143,6 +146,29 @@ pub(super) fn weight(driver: &Arc<Driver>, w: &Weight) -> Result<u64, DeviceErro
         return Err(driver.failed("a weight is not inside its buffer"));
     }
     Ok(memory.address + w.offset as u64)
+}
+
+/// Whether bfloat16 weights exceed the f16 range: `search` of their address and length, once for memory that never changes.
+/// Memory that may change is taken to exceed it.
+pub(super) fn beyond_f16(
+    driver: &Arc<Driver>,
+    w: &Weight,
+    search: impl FnOnce(u64, usize) -> Result<bool, DeviceError>,
+) -> Result<bool, DeviceError> {
+    let first = weight(driver, w)?;
+    let memory = storage(driver, &w.buffer)?;
+    let bytes = w.end().unwrap_or(w.offset) - w.offset;
+    if !memory.constant {
+        return Ok(true);
+    }
+    // A panic of another holder leaves no half answer.
+    let mut known = memory.beyond.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(&beyond) = known.get(&(w.offset, bytes)) {
+        return Ok(beyond);
+    }
+    let beyond = search(first, bytes)?;
+    known.insert((w.offset, bytes), beyond);
+    Ok(beyond)
 }
 
 /// Runs of a tensor that one copy can move: offset and pitch on the device, width and height, all in bytes.

@@ -13,6 +13,8 @@ pub enum PlanVariant {
     Auto,
     /// One launch; every block of threads counts all entries itself.
     Alone,
+    /// One launch; blocks of threads count in clusters of four. From compute capability 9.0; [`Alone`](Self::Alone) before.
+    Clustered,
     /// Two launches: count, then place; every block adds up the counts of the others.
     Two,
     /// Three launches: count, add up, place.
@@ -27,13 +29,15 @@ pub enum PlanVariant {
 
 impl PlanVariant {
     /// Every variant that is not a choice among others.
-    pub const ALL: [Self; 6] = [Self::Alone, Self::Two, Self::Three, Self::Serial, Self::Packed, Self::Fused];
+    pub const ALL: [Self; 7] =
+        [Self::Alone, Self::Clustered, Self::Two, Self::Three, Self::Serial, Self::Packed, Self::Fused];
 
     /// The name a person types.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
             Self::Alone => "alone",
+            Self::Clustered => "clustered",
             Self::Two => "two",
             Self::Three => "three",
             Self::Serial => "serial",
@@ -42,24 +46,29 @@ impl PlanVariant {
         }
     }
 
-    /// What [`Auto`](Self::Auto) stands for at so many blocks of 1024 entries; any other stands for itself.
-    pub fn resolve(self, blocks: usize) -> Self {
+    /// What is run for so many blocks of 1024 entries, with or without clusters of thread blocks.
+    pub fn resolve(self, blocks: usize, clusters: bool) -> Self {
         match self {
+            Self::Clustered if !clusters => Self::Alone,
             Self::Auto if blocks <= ALONE_BLOCKS => Self::Alone,
-            Self::Auto if blocks <= TWO_BLOCKS => Self::Two,
+            Self::Auto if blocks <= TWO_BLOCKS || blocks <= MANY_BLOCKS && !clusters => Self::Two,
+            Self::Auto if blocks <= MANY_BLOCKS => Self::Clustered,
             Self::Auto => Self::Three,
             chosen => chosen,
         }
     }
 }
 
-/// Blocks up to which counting everything in every block is faster than a second launch: on an H200, 8.6 us against 8.8
-/// at 10 blocks, 11.2 against 9.8 at 20.
-const ALONE_BLOCKS: usize = 12;
+/// Blocks up to which counting everything in every block is faster than a second launch: on an H200, 7.2 us against 7.2
+/// at 10 blocks, 8.5 against 7.8 at 20.
+const ALONE_BLOCKS: usize = 10;
 
-/// Blocks up to which adding up everybody's counts in every block is faster than a launch for it: 13.5 us against 24.5 at
-/// 80 blocks; the work of the one grows with the square of the blocks, that of the other with the blocks.
-const TWO_BLOCKS: usize = 192;
+/// Blocks up to which a second launch is faster than clusters: 7.8 us against 8.2 at 20 blocks, 15.4 against 11.0 at 80.
+const TWO_BLOCKS: usize = 24;
+
+/// Blocks up to which adding up everybody's counts in every block is faster than a launch for it: 11.0 or 15.4 us against
+/// 22.2 at 80 blocks; the work of the one grows with the square of the blocks, that of the other with the blocks.
+const MANY_BLOCKS: usize = 192;
 
 /// Threads of a block of entries.
 const BLOCK: u32 = argon_plan::BLOCK as u32;
@@ -116,11 +125,15 @@ pub(super) fn plan(device: &CudaDevice, state: &mut State, o: &Plan) -> Result<(
         // row that the shape has not.
         unsafe { device.launch(state, ("plan.cu", name), launch, &args) }
     };
-    let all = blocks.max(16); // more than there are entries for, to share the writing
+    // More than there are entries for, to share the writing; whole clusters.
+    let all = (blocks + 1).max(16).next_multiple_of(4);
     let (counted, scanned, counters) = (experts, 2 * experts + 1, 8 * experts);
     let placed = 3 * experts + 1 + counters;
     let most = (device.machine().shared - 8192) / 4;
-    let mut variant = device.options.plan.resolve(shape.blocks());
+    let mut variant = device.options.plan.resolve(shape.blocks(), device.clusters());
+    if variant == PlanVariant::Clustered && placed + 3 * experts > most {
+        variant = PlanVariant::Two;
+    }
     if placed > most {
         variant = PlanVariant::Serial; // counters for so many experts do not fit
     }
@@ -132,6 +145,7 @@ pub(super) fn plan(device: &CudaDevice, state: &mut State, o: &Plan) -> Result<(
     }
     match variant {
         PlanVariant::Auto | PlanVariant::Alone => run("plan_alone", all, BLOCK, placed),
+        PlanVariant::Clustered => run("plan_clustered", all, BLOCK, placed + 3 * experts),
         PlanVariant::Two => {
             run("plan_hist", blocks, BLOCK, counted)?;
             run("plan_place", all, BLOCK, placed)
@@ -156,5 +170,21 @@ pub(super) fn plan(device: &CudaDevice, state: &mut State, o: &Plan) -> Result<(
             run("plan_hist_scan", 1, BLOCK, scanned + experts)?;
             run("plan_place_match", blocks, BLOCK, counters)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_choice_for_the_report_s_sizes() {
+        use PlanVariant::{Alone, Auto, Clustered, Three, Two};
+        // T of 128, 512, 1024, 2048, 8192 and 32768 with 10 experts each.
+        let blocks = [2, 5, 10, 20, 80, 320];
+        assert_eq!(blocks.map(|b| Auto.resolve(b, true)), [Alone, Alone, Alone, Two, Clustered, Three]);
+        assert_eq!(blocks.map(|b| Auto.resolve(b, false)), [Alone, Alone, Alone, Two, Two, Three]);
+        assert_eq!(Clustered.resolve(80, false), Alone);
+        assert_eq!(Three.resolve(1, true), Three);
     }
 }

@@ -19,7 +19,7 @@ macro_rules! files {
 }
 
 /// Every file that is compiled.
-pub const FILES: [(&str, &str); 16] = files![
+pub const FILES: [(&str, &str); 18] = files![
     "act.cu",
     "attention.cu",
     "combine.cu",
@@ -27,19 +27,21 @@ pub const FILES: [(&str, &str); 16] = files![
     "copy.cu",
     "delta_net.cu",
     "embed.cu",
+    "gather.cu",
     "gemm.cu",
     "hyper.cu",
     "norm.cu",
     "plan.cu",
     "ple.cu",
     "product.cu",
+    "range.cu",
     "rope.cu",
     "route.cu",
     "select_blocks.cu",
 ];
 
-const HEADERS: [(&str, &str); 7] =
-    files!["decode.cuh", "exact.cuh", "mma.cuh", "order.cuh", "prelude.cuh", "rank.cuh", "view.cuh"];
+const HEADERS: [(&str, &str); 8] =
+    files!["decode.cuh", "exact.cuh", "mma.cuh", "order.cuh", "prelude.cuh", "range.cuh", "rank.cuh", "view.cuh"];
 
 impl Source {
     /// A file without macros.
@@ -50,6 +52,11 @@ impl Source {
     /// A file whose kernel decodes one format.
     pub fn of_format(file: &'static str, format: Format) -> Self {
         Self { file, defines: format_defines(format).to_vec() }
+    }
+
+    /// Whether the file's kernels wait by themselves for those before them.
+    pub fn waits(&self) -> bool {
+        self.text().contains("after_previous();")
     }
 
     /// The file's text.
@@ -116,12 +123,21 @@ fn tables_header() -> String {
     table(&mut text, &[IQ2_XXS], "u64 IQ2XXS_GRID", &tables::IQ2XXS_GRID);
     table(&mut text, &[IQ2_XS], "u64 IQ2XS_GRID", &tables::IQ2XS_GRID);
     table(&mut text, &[IQ2_S], "u64 IQ2S_GRID", &tables::IQ2S_GRID);
+    table(&mut text, &[IQ2_XXS], "u32 IQ2XXS_SELECTORS", &tables::IQ2XXS_GRID.map(selectors));
+    table(&mut text, &[IQ2_XS], "u32 IQ2XS_SELECTORS", &tables::IQ2XS_GRID.map(selectors));
+    table(&mut text, &[IQ2_S], "u32 IQ2S_SELECTORS", &tables::IQ2S_GRID.map(selectors));
     table(&mut text, &[IQ3_XXS], "u32 IQ3XXS_GRID", &tables::IQ3XXS_GRID);
     table(&mut text, &[IQ3_S], "u32 IQ3S_GRID", &tables::IQ3S_GRID);
     table(&mut text, &[IQ1_S, IQ1_M], "u64 IQ1S_GRID", &tables::IQ1S_GRID);
     table(&mut text, &[IQ4_NL, IQ4_XS], "signed char IQ4_NL_VALUES", &tables::IQ4_NL_VALUES);
     table(&mut text, &[MXFP4, NVFP4], "signed char FP4_VALUES", &tables::FP4_VALUES);
     text
+}
+
+/// Of 8 magnitudes 8, 25 or 43, one a byte: which, as a nibble each, in the order of decode.cuh.
+fn selectors(magnitudes: u64) -> u32 {
+    let bytes = magnitudes.to_le_bytes();
+    [0, 4, 1, 5, 2, 6, 3, 7].into_iter().rev().fold(0, |all, weight| all << 4 | u32::from(bytes[weight] >> 4))
 }
 
 /// A constant array, only where a kernel of one of these formats is compiled.
@@ -152,6 +168,17 @@ mod tests {
     }
 
     #[test]
+    fn all_kernels_of_a_file_wait_or_none() {
+        for (file, text) in FILES {
+            let (kernels, waits) = (text.matches("__global__").count(), text.matches("after_previous();").count());
+            assert!(waits == 0 || kernels == waits || file == "plan.cu", "{file}: {waits} of {kernels} kernels wait");
+        }
+        // Two kernels of plan.cu share a function that waits, twice.
+        let (_, plan) = FILES.into_iter().find(|(file, _)| *file == "plan.cu").unwrap();
+        assert_eq!(plan.matches("after_previous();").count() + 2, plan.matches("__global__").count());
+    }
+
+    #[test]
     fn headers_of_headers_count() {
         let names = |file| headers_of(&Source::plain(file)).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
         assert_eq!(names("copy.cu"), ["prelude.cuh", "view.cuh"]);
@@ -164,5 +191,6 @@ mod tests {
         assert!(text.contains("#define FORMAT_IQ2_XS 17\n"));
         assert!(text.contains(&format!("IQ2XS_GRID[512] = {{{}ull,", tables::IQ2XS_GRID[0])));
         assert!(text.contains("IQ4_NL_VALUES[16] = {-127,-104,"));
+        assert_eq!(selectors(0x082b_1919_0808_192b), 0x0020_1112);
     }
 }

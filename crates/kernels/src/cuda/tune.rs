@@ -13,12 +13,8 @@ pub struct Product {
     pub format: Format,
     /// Rows that share one expert's weights: the plan's tile height, or all rows of a dense product.
     pub rows: usize,
-    /// Tiles of that height to expect at least.
-    pub tiles: usize,
     /// Gate and up at once.
     pub swiglu: bool,
-    /// Outputs.
-    pub outputs: usize,
     /// Columns.
     pub columns: usize,
 }
@@ -34,14 +30,44 @@ pub struct Tile {
     pub stages: u32,
     /// Blocks of threads that share a multiprocessor.
     pub blocks: u32,
-    /// Blocks of weight rows that a block of threads walks through.
-    pub walk: u32,
+    /// Warpgroups of a block of threads.
+    pub groups: u32,
+    /// Whether all columns of the tokens stay in shared memory, fetched once.
+    pub resident: bool,
+}
+
+impl Tile {
+    /// Weight rows of a block of threads.
+    pub fn rows(&self) -> usize {
+        64 * self.groups as usize
+    }
+
+    /// Threads of a block.
+    pub fn threads(&self) -> u32 {
+        128 * self.groups
+    }
+
+    /// Bytes of shared memory that a launch asks for, as gemm.cu lays them out, for weights of so many columns.
+    pub fn shared_bytes(&self, format: Format, columns: usize) -> usize {
+        let resident = if self.resident { columns.div_ceil(64) * self.tokens as usize * 128 } else { 0 };
+        resident + self.stages as usize * self.stage_bytes(format)
+    }
+
+    fn stage_bytes(&self, format: Format) -> usize {
+        let chunk = self.chunk as usize;
+        // Plain numbers are taken as blocks of 32.
+        let segment = chunk / format.block_len() * format.block_bytes();
+        let pieces = ((segment + 30) / 16) | 1;
+        let tokens = if self.resident { 0 } else { self.tokens as usize * chunk * 2 };
+        (tokens + self.rows() * pieces * 16).next_multiple_of(KILOBYTE)
+    }
 }
 
 impl fmt::Display for Tile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tile { tokens, chunk, stages, blocks, walk } = self;
-        write!(f, "{tokens} tokens, {stages} stages of {chunk} columns, {blocks} blocks, walk {walk}")
+        let Tile { tokens, chunk, stages, blocks, groups, resident } = self;
+        let kept = if *resident { "kept" } else { "staged" };
+        write!(f, "{tokens} tokens {kept}, {stages} stages of {chunk} columns, {blocks} blocks of {groups}")
     }
 }
 
@@ -94,11 +120,11 @@ impl Tile {
     /// # Errors
     /// [`ImpossibleTile`], but for what depends on format and card: [`Tile::possible`].
     pub fn asked([tokens, rows, chunk, warps]: [u32; 4]) -> Result<Self, ImpossibleTile> {
-        match (TOKENS.contains(&tokens), rows as usize == ROWS, warps == WARPS) {
+        match (TOKENS.contains(&tokens), rows == ROWS, warps == WARPS) {
             (false, ..) => Err(ImpossibleTile::Tokens(tokens)),
             (_, false, _) => Err(ImpossibleTile::Rows(rows)),
             (.., false) => Err(ImpossibleTile::Warps(warps)),
-            _ => Ok(Self { tokens, chunk, stages: 2, blocks: 1, walk: 1 }),
+            _ => Ok(Self { tokens, chunk, stages: 2, blocks: 1, groups: 2, resident: false }),
         }
     }
 
@@ -111,7 +137,11 @@ impl Tile {
         if !columns.is_power_of_two() || !columns.is_multiple_of(least) || columns > 512 {
             return Err(ImpossibleTile::Columns { columns, format, least });
         }
-        if fits(machine, format, self) { Ok(()) } else { Err(ImpossibleTile::Shared { tokens, columns, format }) }
+        if fits(machine, format, columns as usize, self) {
+            Ok(())
+        } else {
+            Err(ImpossibleTile::Shared { tokens, columns, format })
+        }
     }
 }
 
@@ -121,10 +151,10 @@ pub type Choose = fn(&Machine, &Product) -> Tile;
 /// Heights that the kernel is written for.
 pub const TOKENS: [u32; 7] = [8, 16, 32, 64, 96, 128, 192];
 
-/// Weight rows of a block of threads.
-pub const ROWS: usize = 128;
+/// Weight rows of a block of threads that was asked for.
+const ROWS: u32 = 128;
 
-/// Warps of a block of threads.
+/// Warps of a block of threads that was asked for.
 const WARPS: u32 = 8;
 
 /// Tokens whose product costs as much as decoding the weights once: what one more tile costs beside its rows.
@@ -135,33 +165,24 @@ fn unit(format: Format) -> u32 {
     if format.block_len() > 64 { format.block_len() as u32 } else { 64 }
 }
 
-/// Bytes of shared memory of one stage, as gemm.cu lays it out.
-pub fn stage_bytes(format: Format, tokens: u32, chunk: u32) -> u32 {
-    // Plain numbers are taken as blocks of 32.
-    let segment = chunk as usize / format.block_len() * format.block_bytes();
-    let pieces = ((segment + 30) / 16) | 1;
-    (tokens * chunk * 2 + (ROWS * pieces * 16) as u32).next_multiple_of(1024)
-}
-
 /// Bytes of shared memory that a block of threads takes beside its stages: look-up tables, a row and a power of two for
 /// each token, whole kilobytes as the stages are aligned to them; and one that the driver takes.
-fn fixed_bytes(format: Format, tokens: u32) -> u32 {
+fn fixed_bytes(format: Format, tokens: u32) -> usize {
     let tables = match format {
-        Format::IQ2_S => 8192,
-        Format::IQ2_XS => 4096,
-        Format::IQ2_XXS | Format::IQ3_S => 2048,
-        Format::IQ3_XXS => 1024,
+        Format::IQ2_S => 4096,
+        Format::IQ2_XS | Format::IQ3_S => 2048,
+        Format::IQ2_XXS | Format::IQ3_XXS => 1024,
         _ => 0,
     };
-    (tables + 8 * tokens).next_multiple_of(KILOBYTE) + KILOBYTE
+    (tables + 8 * tokens as usize).next_multiple_of(KILOBYTE) + KILOBYTE
 }
 
-const KILOBYTE: u32 = 1024;
+const KILOBYTE: usize = 1024;
 
 /// Whether so many blocks of threads fit a multiprocessor side by side. It has a kilobyte more than one block may have.
-pub fn fits(machine: &Machine, format: Format, tile: &Tile) -> bool {
-    let stages = tile.stages * stage_bytes(format, tile.tokens, tile.chunk);
-    tile.blocks * (stages + fixed_bytes(format, tile.tokens)) <= machine.shared + KILOBYTE
+pub fn fits(machine: &Machine, format: Format, columns: usize, tile: &Tile) -> bool {
+    let block = tile.shared_bytes(format, columns) + fixed_bytes(format, tile.tokens);
+    tile.blocks as usize * block <= machine.shared as usize + KILOBYTE
 }
 
 /// The tile for a product on a card.
@@ -169,18 +190,19 @@ pub fn fits(machine: &Machine, format: Format, tile: &Tile) -> bool {
 /// Measured on an H200 for IQ2_XS (gate and up) and IQ4_NL (down), see docs/cuda.md; other formats follow the one that
 /// their blocks are like. A card with less shared memory gets fewer blocks, then shorter stages, then fewer tokens.
 pub fn choose(machine: &Machine, product: &Product) -> Tile {
-    let mut tokens = tokens(product);
-    loop {
-        if let Some(tile) = fitting(machine, product, tokens) {
-            return tile;
-        }
-        let smaller = TOKENS.into_iter().rev().find(|&t| t < tokens);
-        tokens = smaller.unwrap_or(TOKENS[0]);
-        if smaller.is_none() {
-            // Two stages of 8 tokens and the widest blocks are 70 KB: less than any card has.
-            return Tile { tokens, chunk: unit(product.format), stages: 2, blocks: 1, walk: 1 };
-        }
-    }
+    let tokens = tokens(product);
+    let heights = TOKENS.into_iter().rev().filter(|&height| height <= tokens);
+    let tiles = heights.flat_map(|tokens| tiles(product, tokens));
+    let mut fitting = tiles.filter(|tile| fits(machine, product.format, product.columns, tile));
+    // Two stages of 8 tokens and the widest blocks are 70 KB: less than any card has.
+    fitting.next().unwrap_or(Tile {
+        tokens: TOKENS[0],
+        chunk: unit(product.format),
+        stages: 2,
+        blocks: 1,
+        groups: 2,
+        resident: false,
+    })
 }
 
 /// The height that costs least: rows, rounded up to whole tiles, and a decoding of the weights for each tile.
@@ -189,46 +211,38 @@ fn tokens(product: &Product) -> u32 {
     TOKENS.into_iter().min_by_key(|&tokens| cost(tokens)).unwrap_or(TOKENS[0])
 }
 
-fn fitting(machine: &Machine, product: &Product, tokens: u32) -> Option<Tile> {
-    let format = product.format;
-    let superblock = format.block_len() > 64;
-    let wanted_blocks = match (superblock, tokens) {
-        (_, 128..) => 1,
-        (false, ..=16) => 4,
-        (false, ..=64) => 3,
-        (true, 16) if format == Format::IQ2_XS => 4,
-        (true, 96..) => 1,
-        _ => 2,
+/// Tiles of one height, the best first.
+///
+/// Few tokens stay in shared memory whole; then what counts is how many warps find place beside them. Many are fetched
+/// with each stage, and their sums leave registers for two blocks of threads or one.
+fn tiles(product: &Product, tokens: u32) -> Vec<Tile> {
+    let unit = unit(product.format);
+    let superblock = unit > 64;
+    // (columns, stages, blocks, groups)
+    let kept: &[(u32, u32, u32, u32)] = match (superblock, tokens) {
+        (true, ..=32) => &[(512, 2, 1, 4), (256, 2, 1, 4)],
+        (false, ..=64) => &[(320, 2, 1, 4), (128, 2, 1, 4)],
+        _ => &[],
     };
-    let wanted_chunk: u32 = match (superblock, tokens) {
-        (true, 8) => 512,
-        (true, _) => 256,
-        (false, _) => 128,
+    let staged: &[(u32, u32, u32, u32)] = match (superblock, tokens) {
+        (true, ..=64) => &[(512, 2, 1, 4), (256, 2, 2, 2), (256, 2, 1, 2)],
+        (true, _) => &[(256, 2, 1, 2)],
+        (false, ..=64) => &[(128, 2, 3, 2), (128, 2, 2, 2), (128, 2, 1, 2), (64, 2, 1, 2)],
+        (false, _) => &[(128, 3, 1, 2), (128, 2, 1, 2), (64, 2, 1, 2)],
     };
-    let most = if superblock || tokens == 16 || tokens == 64 { 2 } else { 3 };
-    for blocks in (1..=wanted_blocks).rev() {
-        let chunks = [wanted_chunk, 256, 128, 64].into_iter().filter(|c| *c <= wanted_chunk && c % unit(format) == 0);
-        let tiles = chunks.flat_map(|chunk| (2..=most).rev().map(move |stages| (chunk, stages)));
-        let walk = walk(machine, product, tokens, blocks);
-        let mut tiles = tiles.map(|(chunk, stages)| Tile { tokens, chunk, stages, blocks, walk });
-        if let Some(tile) = tiles.find(|tile| fits(machine, format, tile)) {
-            return Some(tile);
+    let tile = |resident| {
+        move |&(chunk, stages, blocks, groups): &(u32, u32, u32, u32)| Tile {
+            tokens,
+            chunk,
+            stages,
+            blocks,
+            groups,
+            resident,
         }
-    }
-    None
-}
-
-/// Walking on, a block of threads fills the next stage while it stores; with one block on a multiprocessor nobody else
-/// would. It is worth it only while there still are enough blocks to fill the card several times.
-fn walk(machine: &Machine, product: &Product, tokens: u32, blocks: u32) -> u32 {
-    let row_blocks = product.outputs.div_ceil(if product.swiglu { ROWS / 2 } else { ROWS });
-    let enough = 4 * (machine.processors * blocks) as usize;
-    let wanted = match tokens {
-        8 => 2,
-        128.. => 5,
-        _ => 1,
     };
-    (1..=wanted).rev().find(|&walk| product.tiles * row_blocks / walk as usize >= enough).unwrap_or(1)
+    let whole = |tile: &Tile| tile.chunk != 320 || product.columns.is_multiple_of(320);
+    let kept = kept.iter().map(tile(true)).filter(whole);
+    kept.chain(staged.iter().map(tile(false))).filter(|tile| tile.chunk.is_multiple_of(unit)).collect()
 }
 
 /// The plan's tile height for `entries` rows over `experts`: the least of the kernel's heights that holds the mean and
@@ -247,23 +261,25 @@ mod tests {
     const H200: Machine = Machine { capability: 90, processors: 132, shared: 232_448 };
     const SMALL: Machine = Machine { capability: 86, processors: 28, shared: 101_376 };
 
-    fn product(format: Format, rows: usize) -> Product {
-        Product { format, rows, tiles: 512, swiglu: false, outputs: 2560, columns: 2560 }
+    fn product(format: Format, rows: usize, columns: usize) -> Product {
+        Product { format, rows, swiglu: false, columns }
     }
 
     #[test]
     fn tiles_of_the_report_s_layer() {
         let heights = [128, 512, 2048, 8192].map(|tokens| tile_rows(&H200, tokens * 10, 512));
         assert_eq!(heights, [8, 16, 64, 192]);
-        let gate_up = |rows| choose(&H200, &Product { swiglu: true, outputs: 640, ..product(Format::IQ2_XS, rows) });
-        let down = |rows| choose(&H200, &product(Format::IQ4_NL, rows));
-        assert_eq!(gate_up(8).to_string(), "8 tokens, 2 stages of 512 columns, 2 blocks, walk 2");
-        assert_eq!(gate_up(16).to_string(), "16 tokens, 2 stages of 256 columns, 4 blocks, walk 1");
-        assert_eq!(gate_up(64).to_string(), "64 tokens, 2 stages of 256 columns, 2 blocks, walk 1");
-        assert_eq!(gate_up(192).to_string(), "192 tokens, 2 stages of 256 columns, 1 blocks, walk 5");
-        assert_eq!(down(8).to_string(), "8 tokens, 3 stages of 128 columns, 4 blocks, walk 2");
-        assert_eq!(down(16).to_string(), "16 tokens, 2 stages of 128 columns, 4 blocks, walk 1");
-        assert_eq!(down(192).to_string(), "192 tokens, 3 stages of 128 columns, 1 blocks, walk 5");
+        let gate_up =
+            |rows| choose(&H200, &Product { swiglu: true, ..product(Format::IQ2_XS, rows, 2560) }).to_string();
+        let down = |rows| choose(&H200, &product(Format::IQ4_NL, rows, 640)).to_string();
+        assert_eq!(gate_up(8), "8 tokens kept, 2 stages of 512 columns, 1 blocks of 4");
+        assert_eq!(gate_up(16), "16 tokens kept, 2 stages of 512 columns, 1 blocks of 4");
+        assert_eq!(gate_up(64), "64 tokens staged, 2 stages of 512 columns, 1 blocks of 4");
+        assert_eq!(gate_up(192), "192 tokens staged, 2 stages of 256 columns, 1 blocks of 2");
+        assert_eq!(down(8), "8 tokens kept, 2 stages of 320 columns, 1 blocks of 4");
+        assert_eq!(down(16), "16 tokens kept, 2 stages of 320 columns, 1 blocks of 4");
+        assert_eq!(down(64), "64 tokens kept, 2 stages of 320 columns, 1 blocks of 4");
+        assert_eq!(down(192), "192 tokens staged, 3 stages of 128 columns, 1 blocks of 2");
     }
 
     #[test]
@@ -271,11 +287,14 @@ mod tests {
         for machine in [H200, SMALL] {
             for format in Format::ALL.iter().copied().filter(|format| format.is_weight()) {
                 for rows in [1, 7, 8, 9, 64, 100, 192, 193, 2048, 100_000] {
-                    let tile = choose(&machine, &product(format, rows));
+                    let tile = choose(&machine, &product(format, rows, 2560));
                     assert!(TOKENS.contains(&tile.tokens), "{format} {rows}: {tile}");
                     assert_eq!(tile.chunk % unit(format), 0, "{format} {rows}: {tile}");
-                    assert!(tile.chunk.is_power_of_two() && tile.chunk <= 512, "{format} {rows}: {tile}");
-                    assert!(fits(&machine, format, &tile), "{format} {rows}: {tile}");
+                    assert!(
+                        (tile.resident || tile.chunk.is_power_of_two()) && tile.chunk <= 512,
+                        "{format} {rows}: {tile}"
+                    );
+                    assert!(fits(&machine, format, 2560, &tile), "{format} {rows}: {tile}");
                 }
             }
         }
@@ -301,7 +320,7 @@ mod tests {
     #[test]
     fn a_dense_product_wastes_few_rows() {
         for (rows, tokens) in [(1, 8), (16, 16), (65, 96), (128, 128), (2048, 192)] {
-            assert_eq!(choose(&H200, &product(Format::IQ4_NL, rows)).tokens, tokens, "{rows}");
+            assert_eq!(choose(&H200, &product(Format::IQ4_NL, rows, 2560)).tokens, tokens, "{rows}");
         }
     }
 }

@@ -262,22 +262,41 @@ fn every_size() {
     }
 }
 
-/// Blocks of threads that walk through several blocks of weight rows, also unevenly.
+/// More tiles and blocks of weight rows than the card holds blocks of threads, which share them unevenly.
 #[test]
-fn walks() {
+fn uneven_shares() {
+    let many =
+        Case { tokens: 2300, tile: 8, n: 200, k: 64, ..Case::routed(Format::IQ4_NL, Precision::F16, Map::Gather) };
+    many.check();
+    Case { map: Map::Segments, n: 300, ..many }.check();
+    let wide = Case { tokens: 1900, tile: 16, n: 130, k: 256, end: End::SwiGlu, ..many };
+    Case { format: Format::IQ2_XS, ..wide }.check();
+    Case { tokens: 500, n: 20_000, k: 64, ..Case::dense(Format::IQ4_NL, Precision::F16) }.check();
+}
+
+/// Tokens that stay in shared memory, and such that are fetched with each stage, whatever the choice would be.
+#[test]
+fn tokens_kept_and_staged() {
     if gpu().is_none() {
         return;
     }
-    fn walking(machine: &Machine, product: &Product) -> Tile {
-        Tile { walk: 3, ..tune::choose(machine, product) }
+    fn kept(machine: &Machine, product: &Product) -> Tile {
+        Tile { resident: true, chunk: 256, stages: 3, blocks: 1, groups: 2, ..tune::choose(machine, product) }
     }
-    let device = CudaDevice::new(CudaOptions { tile: walking, ..options() }).unwrap();
-    for (tokens, n) in [(8, 650), (70, 512), (200, 900)] {
-        Case { tokens, n, ..Case::dense(Format::IQ4_NL, Precision::F16) }.check_on(&device);
-        Case { tokens, n, k: 512, end: End::SwiGlu, ..Case::dense(Format::IQ2_XS, Precision::F16) }.check_on(&device);
+    fn staged(machine: &Machine, product: &Product) -> Tile {
+        Tile { resident: false, chunk: 256, stages: 2, blocks: 1, groups: 4, ..tune::choose(machine, product) }
     }
-    for map in [Map::Gather, Map::Segments] {
-        Case { n: 400, ..Case::routed(Format::IQ4_NL, Precision::F16, map) }.check_on(&device);
+    for tile in [kept as tune::Choose, staged] {
+        let device = CudaDevice::new(CudaOptions { tile, ..options() }).unwrap();
+        for (tokens, k) in [(5, 256), (9, 640), (30, 96), (64, 416)] {
+            Case { tokens, n: 300, k, ..Case::dense(Format::IQ4_NL, Precision::F16) }.check_on(&device);
+        }
+        for tile in [8, 16, 64] {
+            let case = Case { tile, tokens: 60, n: 200, k: 768, ..Case::dense(Format::IQ2_XS, Precision::F16) };
+            let routed = Case { map: Map::Gather, end: End::SwiGlu, top_k: 3, experts: 6, ..case };
+            routed.check_on(&device);
+            Case { map: Map::Segments, end: End::Store, k: 512, ..routed }.check_on(&device);
+        }
     }
 }
 
@@ -313,6 +332,34 @@ fn large_numbers_stay_finite_and_right() {
                 large.check();
                 assert!(large.run(&*gpu).iter().any(|x| x.abs() > 65504.0), "{large:?}");
             }
+        }
+    }
+}
+
+/// A bfloat16 may be beyond the range of half precision by itself.
+#[test]
+fn large_weights_stay_finite_and_right() {
+    let Some(gpu) = gpu() else { return };
+    let (n, k) = (40, 64);
+    let numbers: Vec<u16> = (0..n * k).map(|i| half::bf16::from_f32([1.5, -3e5, 0.01][i % 97 % 3]).to_bits()).collect();
+    let run = |device: &dyn Device, largest: u16| {
+        let numbers: Vec<u16> = numbers.iter().map(|&x| (x & 0x8000) | (x & 0x7fff).min(largest)).collect();
+        let buffer = device.constant(Bytes::from(bytemuck::cast_slice::<u16, u8>(&numbers).to_vec())).unwrap();
+        let w = Weight::dense(buffer, Format::BF16, 1, n, k).unwrap();
+        let x = filled(device, [5, 1, k], &(0..5 * k).map(|i| (i % 7) as f32 - 3.0).collect::<Vec<_>>());
+        let out = filled(device, [5, 1, n], &vec![0.0; 5 * n]);
+        let (rows, epilogue, precision) = (RowMap::Identity, Epilogue::Store, Precision::F16);
+        device.enqueue(&Gemm { x, w, bias: None, rows, epilogue, precision, out: out.clone() }.into()).unwrap();
+        let mut values = vec![0.0f32; 5 * n];
+        device.read(&out, bytemuck::cast_slice_mut(&mut values)).unwrap();
+        values
+    };
+    // All of it; then nothing above 65280, the largest that is within.
+    for largest in [u16::MAX, 0x477f] {
+        let (got, want) = (run(&*gpu, largest), run(&ReferenceDevice::default(), largest));
+        for (got, want) in got.iter().zip(&want) {
+            // Sums of 64 products up to 1e6, in any order.
+            assert!((got - want).abs() <= 1e-6 * 64.0 * 9e5, "{got} for {want}");
         }
     }
 }

@@ -4,6 +4,7 @@
 // two that brings the row inside, undone in the product's epilogue. Columns go where the weight format's decoder wants
 // them (stored_column), which does not change a sum.
 #include "order.cuh"
+#include "range.cuh"
 #include "view.cuh"
 
 struct ActArgs {
@@ -16,27 +17,8 @@ struct ActArgs {
     u32 order;
 };
 
-// s of a row whose largest magnitude is `most`: 65520 and more would round to infinity. Infinity and NaN have none.
-DEVICE i32 range_exponent(float most) {
-    if (!(most >= 65520.0f) || most > 3.4e38f) return 0;
-    i32 e = (i32)(__float_as_uint(most) >> 23) - 127 - 15; // most = m * 2^(e + 15), 1 <= m < 2
-    return bits_to_float((u32)(127 - e) << 23) * most >= 65520.0f ? e + 1 : e;
-}
-
-DEVICE float block_max(float x) {
-    __shared__ float parts[32];
-#pragma unroll
-    for (int d = 16; d > 0; d /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, d));
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
-    __syncthreads();
-    x = threadIdx.x % 32 < (blockDim.x + 31) / 32 ? parts[threadIdx.x % 32] : 0.0f;
-#pragma unroll
-    for (int d = 16; d > 0; d /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, d));
-    return x;
-}
-
 extern "C" __global__ void act_f16(const __grid_constant__ ActArgs a) {
+    after_previous();
     const u32 cols = a.x.cols, rows = a.rows ? *a.rows : a.x.rows;
     if (a.needed && *a.needed == 0) return;
     for (u32 row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -62,6 +44,7 @@ struct SwigluArgs {
 
 // gate = silu(gate) * up, in the rows that are no padding: where one product could not make both.
 extern "C" __global__ void swiglu(const __grid_constant__ SwigluArgs a) {
+    after_previous();
     const u32 row = blockIdx.x;
     if (a.stok && (row >= a.meta[1] || a.stok[row] < 0)) return;
     float *gate = a.gate.at(row, 0);

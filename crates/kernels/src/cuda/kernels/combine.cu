@@ -10,6 +10,7 @@ struct CombineArgs {
 };
 
 extern "C" __global__ void combine(const __grid_constant__ CombineArgs a) {
+    after_previous();
     const u32 t = blockIdx.x, cols = a.out.cols;
     const u32 top_k = a.weights.cols;
     const float *weights = a.weights.at(t, 0);

@@ -1,8 +1,8 @@
 // Quantised weights to f16 operands, in registers: the one place of the matrix products that knows a format.
 //
 // A row is cut into runs of 32 weights. The four lanes of a quad that share a row of a matrix fragment each decode 8 of
-// them, so nothing is decoded twice: `decode(state, block, run, lane, tables, out)` gives four words of two f16. Which 8
-// weights a lane takes is the format's ORDER (order.cuh).
+// them, so nothing is decoded twice: `decode(state, block, run, lane, tables, out)` gives four words of two f16, run after
+// run. Which 8 weights a lane takes is the format's ORDER (order.cuh).
 //
 // `load` reads what a whole block shares (scales) once for this lane; `Tables` are look-up tables in shared memory.
 //
@@ -29,7 +29,11 @@ DEVICE u32 load_u32(const u8 *p) {
     return load_u32_at2(p);
 #endif
 }
-DEVICE u32 twice(u32 half) { return half * 0x10001u; }
+DEVICE u32 twice(u32 half) {
+    u32 r;
+    asm("mov.b32 %0, {%1, %1};" : "=r"(r) : "h"((u16)half)); // an operand's choice of halves, not an instruction
+    return r;
+}
 DEVICE u32 half_at(const u8 *p) { return *(const u16 *)p; }
 // Byte i of `bytes`, an integer below 1024, as two f16.
 DEVICE u32 integer(u32 bytes, u32 i) { return half2_add(BYTES_TO_HALF2(bytes, i, i), HALF2_MINUS_1024); }
@@ -39,114 +43,142 @@ DEVICE u32 scaled_integers(u32 biased, u32 s, u32 minus_1024_s) { return half2_f
 // Signs of 8 weights (bit j: weight j is negative) for the four words: bits 2i and 2i + 16 are those of word i.
 DEVICE u32 spread_signs(u32 signs) { return signs | signs << 15; }
 DEVICE u32 with_signs(u32 spread, int i, u32 magnitudes) { return and_xor(spread << (15 - 2 * i), 0x80008000u, magnitudes); }
-DEVICE u32 even_signs(u32 seven) { return seven | (__popc(seven) << 7 & 0x80); }
+DEVICE u32 with_parity(u32 seven) { return seven | (__popc(seven) << 7 & 0x80); }
 
-// Four nibbles (the low 16 bits of a word, the third bit of each cleared in `pick` and doubled in `upper`) through a table
-// of 16 bytes in four registers.
-DEVICE u32 sixteen(u32 pick, u32 upper, u32 t0, u32 t1, u32 t2, u32 t3) {
-    return prmt(prmt(t0, t1, pick), prmt(t2, t3, pick), upper);
+// A constant that stays in a register. It is multiplied by the one row of threads that a block has: the assembler, which
+// does not know that, cannot make it again at each use, nor turn a product with it into logic, which decoding is short of.
+DEVICE u32 kept(u32 constant) {
+    u32 r;
+    asm volatile("mul.lo.u32 %0, %1, %2;" : "=r"(r) : "r"(constant), "r"(blockDim.y));
+    return r;
 }
-// 8 nibbles, the lower and the upper one of each byte a pair, through such a table whose bytes are `offset` too large.
-template <int OFFSET> DEVICE void table_of_16(u32 q, u32 t0, u32 t1, u32 t2, u32 t3, u32 scale, u32 out[4]) {
-    u32 pick = q & 0x77777777u, upper = ((q >> 1) & 0x44444444u) | 0x32103210u;
+
+// A table of 16 bytes, `offset` too large, and constants.
+struct Sixteen { u32 t0, t1, t2, t3, bias, fours, two_16; };
+DEVICE Sixteen sixteen(u32 t0, u32 t1, u32 t2, u32 t3) {
+    return {kept(t0), t1, kept(t2), t3, kept(0x64646464u), kept(0x44444444u), kept(1u << 16)};
+}
+
+// 8 nibbles, the lower and the upper one of each byte a pair, through the table.
+template <int OFFSET> DEVICE void table_of_16(u32 q, const Sixteen &t, u32 scale, u32 out[4]) {
+    const u32 pick = q & 0x77777777u, upper = ((q >> 1) & t.fours) | 0x32103210u;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        u32 v = sixteen(pick >> (16 * i), upper >> (16 * i), t0, t1, t2, t3);
-        out[2 * i] = half2_mul(half2_add(BYTES_TO_HALF2(v, 0, 1), HALF2_MINUS(OFFSET)), scale);
-        out[2 * i + 1] = half2_mul(half2_add(BYTES_TO_HALF2(v, 2, 3), HALF2_MINUS(OFFSET)), scale);
+        const u32 four = pick >> (16 * i), v = prmt(prmt(t.t0, t.t1, four), prmt(t.t2, t.t3, four), upper >> (16 * i));
+        out[2 * i] = half2_mul(half2_add(prmt(v, t.bias, 0x4140), HALF2_MINUS(OFFSET)), scale);
+        out[2 * i + 1] = half2_mul(half2_add(prmt(v, t.bias, 0x4342), HALF2_MINUS(OFFSET)), scale);
     }
 }
 
+// Look-up tables in shared memory, and what `decode` is given of them.
 struct NoTables {};
+template <class T> DEVICE const T &look(const T &tables) { return tables; }
+
+// Tables that are registers only.
+struct Iq4Values {};
+DEVICE Sixteen look(const Iq4Values &) { return sixteen(0x3f2d1801u, 0x766a5d4fu, 0xa6998d81u, 0xf1d9c5b5u); }
+struct Fp4Values {};
+DEVICE Sixteen look(const Fp4Values &) { return sixteen(0x0f0e0d0cu, 0x18141210u, 0x090a0b0cu, 0x00040608u); }
 
 #if WEIGHT_FORMAT == FORMAT_IQ2_XXS || WEIGHT_FORMAT == FORMAT_IQ2_XS || WEIGHT_FORMAT == FORMAT_IQ2_S
-// Codebooks of 8 magnitudes, each 8, 25 or 43: the three products with the scale are made once for the 8 weights, and the
-// table holds the byte selectors that pick them. The scale is d (2n + 1) / 8.
+// Codebooks of 8 magnitudes, each 8, 25 or 43, with signs and a scale d (2n + 1) / 8 for 16 weights. A lane takes 16 weights
+// of one scale in two runs: it makes the three products with the scale once, and picks their bytes by selectors. A nibble of a
+// selector is 0, 1 or 2 for the magnitude, and 4 more for a negative weight; nibbles are weights 0, 4, 1, 5, 2, 6, 3, 7.
 #if WEIGHT_FORMAT == FORMAT_IQ2_XXS
-#define GRID IQ2XXS_GRID
+#define SELECTORS IQ2XXS_SELECTORS
 #define ENTRIES 256
 #elif WEIGHT_FORMAT == FORMAT_IQ2_XS
-#define GRID IQ2XS_GRID
+#define SELECTORS IQ2XS_SELECTORS
 #define ENTRIES 512
 #else
-#define GRID IQ2S_GRID
+#define SELECTORS IQ2S_SELECTORS
 #define ENTRIES 1024
 #endif
-struct MagnitudeTables { u64 selectors[ENTRIES]; };
+struct SelectorTables { u32 selectors[ENTRIES]; };
 
-DEVICE void load_magnitudes(MagnitudeTables &t, u32 thread, u32 threads) {
-    for (u32 i = thread; i < ENTRIES; i += threads) {
-        u64 grid = GRID[i], s = 0;
-        for (int j = 0; j < 8; j++) { // magnitude 8, 25, 43 -> the f16 in bytes 0-1, 2-3, 4-5 of the products
-            u64 at = ((grid >> (8 * j)) & 255) >> 4;
-            s |= (at * 0x22 + 0x10) << (8 * j);
-        }
-        t.selectors[i] = s;
-    }
+DEVICE void load_selectors(SelectorTables &t, u32 thread, u32 threads) {
+    for (u32 i = thread; i < ENTRIES; i += threads) t.selectors[i] = SELECTORS[i];
 }
 
+// Low and high bytes of the three products; the high bytes of the negative ones.
+struct Products { u32 low, high, negative; };
+
 // `n`: two f16 of n + 1024. (2n + 1) times a magnitude is exact, so only the product with d is rounded.
-DEVICE void three_magnitudes(u32 d, u32 n, u64 pick, u32 signs, u32 out[4]) {
+DEVICE Products three_products(u32 d, u32 n) {
     u32 scale = half2_fma(n, 0x40004000u, 0xe7ffe7ffu);       // 2 (n + 1024) - 2047
     u32 small = half2_mul(half2_mul(scale, 0x42403c00u), d);  // 8/8, 25/8
     u32 large = half2_mul(half2_mul(scale, 0x45604560u), d);  // 43/8
-    u32 spread = spread_signs(signs);
+    u32 high = prmt(small, large, 0x5531);
+    return {prmt(small, large, 0x4420), high, high ^ 0x80808080u};
+}
+// Bits 0 to 6 of `signs`, none of which meets another, and whether they are odd, to bit 2 of the nibbles.
+DEVICE u32 even_signs(u32 seven) { return (seven * 0x00810204u + ((u32)__popc(seven) << 30)) & 0x44444444u; }
+DEVICE u32 eight_signs(u32 eight) { return ((eight & 127) * 0x00810204u & 0x44444444u) | (eight << 23 & 0x40000000u); }
+
+// 8 weights.
+DEVICE void pick(const Products &p, u32 selectors, u32 out[4]) {
 #pragma unroll
-    for (int i = 0; i < 4; i++) out[i] = with_signs(spread, i, prmt(small, large, (u32)(pick >> (16 * i))));
+    for (int i = 0; i < 2; i++) {
+        const u32 four = selectors >> (16 * i);
+        const u32 low = prmt(p.low, p.low, four), high = prmt(p.high, p.negative, four);
+        out[2 * i] = prmt(low, high, 0x5140), out[2 * i + 1] = prmt(low, high, 0x7362);
+    }
+}
+
+// 4-bit scales of 16 weights: of each two runs this lane's, in a byte.
+DEVICE u32 lane_scales(const u8 *scales, int lane) {
+    u32 four = prmt(load_u32_at2(scales), load_u32_at2(scales + 4), lane >> 1 ? 0x7531u : 0x6420u);
+    return four >> (4 * (lane & 1)) & 0x0f0f0f0fu;
 }
 #endif
 
 #if WEIGHT_FORMAT == FORMAT_IQ2_XS
 // f16 d | u16[32] codes: 9 bits of grid, 7 bits of sign | 4-bit scales of 16 weights
 struct W {
-    static constexpr int BLOCK = 256, BYTES = 74, ORDER = ORDER_EIGHTS;
-    typedef MagnitudeTables Tables;
-    struct State { u32 d; u32 scales[2]; };
+    static constexpr int BLOCK = 256, BYTES = 74, ORDER = ORDER_SIXTEENS;
+    typedef SelectorTables Tables;
+    struct State { u32 d, scales; Products p; };
 
-    static DEVICE void load_tables(Tables &t, u32 thread, u32 threads) { load_magnitudes(t, thread, threads); }
-    static DEVICE State load(const u8 *block, int lane) {
-        u32 shift = (lane >> 1) * 4; // scales of this lane's weights: the low or high nibble of each byte
-        return {twice(half_at(block)),
-                {(load_u32_at2(block + 66) >> shift) & 0x0f0f0f0fu, (load_u32_at2(block + 70) >> shift) & 0x0f0f0f0fu}};
-    }
-    static DEVICE void decode(const State &s, const u8 *block, int run, int lane, const Tables &t, u32 out[4]) {
-        u32 code = ((const u16 *)(block + 2))[4 * run + lane];
-        three_magnitudes(s.d, BYTES_TO_HALF2(s.scales[run >> 2], run & 3, run & 3), t.selectors[code & 511], even_signs(code >> 9), out);
+    static DEVICE void load_tables(Tables &t, u32 thread, u32 threads) { load_selectors(t, thread, threads); }
+    static DEVICE State load(const u8 *block, int lane) { return {twice(half_at(block)), lane_scales(block + 66, lane)}; }
+    static DEVICE void decode(State &s, const u8 *block, int run, int lane, const Tables &t, u32 out[4]) {
+        if (run % 2 == 0) s.p = three_products(s.d, BYTES_TO_HALF2(s.scales, run / 2, run / 2));
+        const u32 code = half_at(block + 2 + 8 * (run & ~1) + 4 * lane + 2 * (run & 1));
+        pick(s.p, t.selectors[code & 511] ^ even_signs(code >> 9), out);
     }
 };
 
 #elif WEIGHT_FORMAT == FORMAT_IQ2_XXS
-// f16 d | of each run: 4 bytes of grid, a word of 4 times 7 bits of sign and a 4-bit scale
+// f16 d | of each 32 weights: 4 bytes of grid, a word of 4 times 7 bits of sign and a 4-bit scale
 struct W {
-    static constexpr int BLOCK = 256, BYTES = 66, ORDER = ORDER_EIGHTS;
-    typedef MagnitudeTables Tables;
-    struct State { u32 d; };
+    static constexpr int BLOCK = 256, BYTES = 66, ORDER = ORDER_SIXTEENS;
+    typedef SelectorTables Tables;
+    struct State { u32 d, word; Products p; };
 
-    static DEVICE void load_tables(Tables &t, u32 thread, u32 threads) { load_magnitudes(t, thread, threads); }
+    static DEVICE void load_tables(Tables &t, u32 thread, u32 threads) { load_selectors(t, thread, threads); }
     static DEVICE State load(const u8 *block, int) { return {twice(half_at(block))}; }
-    static DEVICE void decode(const State &s, const u8 *block, int run, int lane, const Tables &t, u32 out[4]) {
-        const u8 *q = block + 2 + 8 * run;
-        u32 word = load_u32_at2(q + 4);
-        three_magnitudes(s.d, BYTES_TO_HALF2(word >> 28, 0, 0), t.selectors[q[lane]], even_signs(word >> (7 * lane) & 127), out);
+    static DEVICE void decode(State &s, const u8 *block, int run, int lane, const Tables &t, u32 out[4]) {
+        const u8 *q = block + 2 + 8 * (run & ~1) + 8 * (lane >> 1);
+        if (run % 2 == 0) s.word = load_u32_at2(q + 4), s.p = three_products(s.d, BYTES_TO_HALF2(s.word >> 28, 0, 0));
+        const u32 at = 2 * (lane & 1) + (run & 1);
+        pick(s.p, t.selectors[q[at]] ^ even_signs(s.word >> (7 * at) & 127), out);
     }
 };
 
 #elif WEIGHT_FORMAT == FORMAT_IQ2_S
 // f16 d | u8[32] low bits of grid | u8[32] signs | two more bits of grid each | 4-bit scales of 16 weights
 struct W {
-    static constexpr int BLOCK = 256, BYTES = 82, ORDER = ORDER_EIGHTS;
-    typedef MagnitudeTables Tables;
-    struct State { u32 d; u32 scales[2]; };
+    static constexpr int BLOCK = 256, BYTES = 82, ORDER = ORDER_SIXTEENS;
+    typedef SelectorTables Tables;
+    struct State { u32 d, scales; Products p; };
 
-    static DEVICE void load_tables(Tables &t, u32 thread, u32 threads) { load_magnitudes(t, thread, threads); }
-    static DEVICE State load(const u8 *block, int lane) {
-        u32 shift = (lane >> 1) * 4;
-        return {twice(half_at(block)),
-                {(load_u32_at2(block + 74) >> shift) & 0x0f0f0f0fu, (load_u32_at2(block + 78) >> shift) & 0x0f0f0f0fu}};
-    }
-    static DEVICE void decode(const State &s, const u8 *block, int run, int lane, const Tables &t, u32 out[4]) {
-        u32 at = 4 * run + lane, index = block[2 + at] | (block[66 + run] >> (2 * lane) & 3) << 8;
-        three_magnitudes(s.d, BYTES_TO_HALF2(s.scales[run >> 2], run & 3, run & 3), t.selectors[index], block[34 + at], out);
+    static DEVICE void load_tables(Tables &t, u32 thread, u32 threads) { load_selectors(t, thread, threads); }
+    static DEVICE State load(const u8 *block, int lane) { return {twice(half_at(block)), lane_scales(block + 74, lane)}; }
+    static DEVICE void decode(State &s, const u8 *block, int run, int lane, const Tables &t, u32 out[4]) {
+        if (run % 2 == 0) s.p = three_products(s.d, BYTES_TO_HALF2(s.scales, run / 2, run / 2));
+        const u8 *q = block + 2 + 4 * (run & ~1) + 2 * lane + (run & 1);
+        const u32 more = block[66 + (run & ~1) + (lane >> 1)] >> (4 * (lane & 1) + 2 * (run & 1)) & 3;
+        pick(s.p, t.selectors[q[0] | more << 8] ^ eight_signs(q[32]), out);
     }
 };
 
@@ -171,11 +203,11 @@ struct W {
         u32 d = twice(half_at(block));
         return {XXS ? half2_mul(d, 0x34003400u) : d, XXS ? 0 : load_u32_at2(block + 106)};
     }
-    static DEVICE void decode(const State &s, const u8 *block, int run, int lane, const Tables &t, u32 out[4]) {
+    static DEVICE void decode(State &s, const u8 *block, int run, int lane, const Tables &t, u32 out[4]) {
         u32 q = ((const u16 *)(block + 2))[4 * run + lane], n, signs, grid[2];
         if (XXS) {
             u32 word = load_u32_at2(block + 66 + 4 * run);
-            n = word >> 28, signs = even_signs(word >> (7 * lane) & 127);
+            n = word >> 28, signs = with_parity(word >> (7 * lane) & 127);
             grid[0] = t.grid[q & 255], grid[1] = t.grid[q >> 8];
         } else {
             u32 high = block[66 + run] >> (2 * lane);
@@ -195,13 +227,14 @@ struct W {
 // f16 d | 16 bytes: low nibbles are weights 0..15, high nibbles 16..31; a nibble indexes 16 uneven values
 struct W {
     static constexpr int BLOCK = 32, BYTES = 18, ORDER = ORDER_HALVES;
-    typedef NoTables Tables;
+    typedef Iq4Values Tables;
     struct State { u32 d; };
 
     static DEVICE void load_tables(Tables &, u32, u32) {}
     static DEVICE State load(const u8 *block, int) { return {twice(half_at(block))}; }
-    static DEVICE void decode(const State &s, const u8 *block, int, int lane, const Tables &, u32 out[4]) {
-        table_of_16<128>(load_u32_at2(block + 2 + 4 * lane), 0x3f2d1801u, 0x766a5d4fu, 0xa6998d81u, 0xf1d9c5b5u, s.d, out);
+    static DEVICE void decode(State &s, const u8 *block, int, int lane, const Sixteen &t, u32 out[4]) {
+        const u8 *q = block + 2 + 4 * lane;
+        table_of_16<128>(half_at(q) + half_at(q + 2) * t.two_16, t, s.d, out);
     }
 };
 
@@ -209,15 +242,15 @@ struct W {
 // f16 d | high bits and low nibbles of the 6-bit scales of runs, offset by 32 | runs as IQ4_NL. The scale d * n is rounded.
 struct W {
     static constexpr int BLOCK = 256, BYTES = 136, ORDER = ORDER_HALVES;
-    typedef NoTables Tables;
+    typedef Iq4Values Tables;
     struct State { u32 d, low, high; };
 
     static DEVICE void load_tables(Tables &, u32, u32) {}
     static DEVICE State load(const u8 *block, int) { return {twice(half_at(block)), load_u32(block + 4), half_at(block + 2)}; }
-    static DEVICE void decode(const State &s, const u8 *block, int run, int lane, const Tables &, u32 out[4]) {
+    static DEVICE void decode(State &s, const u8 *block, int run, int lane, const Sixteen &t, u32 out[4]) {
         u32 n = (s.low >> (4 * run) & 15) | (s.high >> (2 * run) & 3) << 4;
         u32 scale = half2_mul(half2_add(BYTES_TO_HALF2(n, 0, 0), HALF2_MINUS(32)), s.d);
-        table_of_16<128>(load_u32(block + 8 + 16 * run + 4 * lane), 0x3f2d1801u, 0x766a5d4fu, 0xa6998d81u, 0xf1d9c5b5u, scale, out);
+        table_of_16<128>(load_u32(block + 8 + 16 * run + 4 * lane), t, scale, out);
     }
 };
 
@@ -226,7 +259,7 @@ struct W {
 // weight of 12 * 2^-24; beyond 2^15 it is infinite). Blocks of 17 bytes begin anywhere.
 struct W {
     static constexpr int BLOCK = 32, BYTES = 17, ORDER = ORDER_HALVES;
-    typedef NoTables Tables;
+    typedef Fp4Values Tables;
     struct State { u32 d; };
 
     static DEVICE void load_tables(Tables &, u32, u32) {}
@@ -235,8 +268,8 @@ struct W {
         float d = bits_to_float(e < 2 ? 0x00200000u << e : (e - 1) << 23);
         return {float2_to_half2(d, d)};
     }
-    static DEVICE void decode(const State &s, const u8 *block, int, int lane, const Tables &, u32 out[4]) {
-        table_of_16<12>(load_u32_at1(block + 1 + 4 * lane), 0x0f0e0d0cu, 0x18141210u, 0x090a0b0cu, 0x00040608u, s.d, out);
+    static DEVICE void decode(State &s, const u8 *block, int, int lane, const Sixteen &t, u32 out[4]) {
+        table_of_16<12>(load_u32_at1(block + 1 + 4 * lane), t, s.d, out);
     }
 };
 
@@ -244,7 +277,7 @@ struct W {
 // Four scales (unsigned 8-bit floats, halved) of 16 weights | 8 bytes each: low nibbles are weights 0..7, high 8..15
 struct W {
     static constexpr int BLOCK = 64, BYTES = 36, ORDER = ORDER_HALVES;
-    typedef NoTables Tables;
+    typedef Fp4Values Tables;
     struct State { u32 d; };
 
     static DEVICE void load_tables(Tables &, u32, u32) {}
@@ -253,11 +286,11 @@ struct W {
         float f = bits == 0x7f ? 0.0f : half_to_float((u16)((bits & 127) << 7)) * 128.0f; // 2^8 for the exponents, 1/2
         return float_to_half(f);
     }
-    static DEVICE void decode(const State &s, const u8 *block, int run, int lane, const Tables &, u32 out[4]) {
+    static DEVICE void decode(State &s, const u8 *block, int run, int lane, const Sixteen &t, u32 out[4]) {
         u32 d = s.d >> (16 * run), scales = scale(d & 255) | scale(d >> 8 & 255) << 16, shift = 4 * (lane >> 1);
         const u8 *q = block + 4 + 16 * run + 4 * (lane & 1);
         u32 low = load_u32(q) >> shift & 0x0f0f0f0fu, high = load_u32(q + 8) >> shift & 0x0f0f0f0fu;
-        table_of_16<12>(low | high << 4, 0x0f0e0d0cu, 0x18141210u, 0x090a0b0cu, 0x00040608u, scales, out);
+        table_of_16<12>(low | high << 4, t, scales, out);
     }
 };
 
@@ -275,7 +308,7 @@ struct W {
     static DEVICE State load(const u8 *block, int) {
         return {twice(half_at(block)), MIN ? twice(half_at(block + 2)) : 0, FIVE ? load_u32_at2(block + HEAD) : 0};
     }
-    static DEVICE void decode(const State &s, const u8 *block, int, int lane, const Tables &, u32 out[4]) {
+    static DEVICE void decode(State &s, const u8 *block, int, int lane, const Tables &, u32 out[4]) {
         u32 q = load_u32_at2(block + QS + 4 * lane);
         // Bits 0 and 2 of four to where a pair's fifth bits belong (16, or 256 for upper nibbles), bits 1 and 3 one above.
         u32 low = FIVE ? (s.fifth >> (4 * lane) & 15) * 0x00040010u : 0, high = FIVE ? (s.fifth >> (16 + 4 * lane) & 15) * 0x00400100u : 0;
@@ -302,7 +335,7 @@ struct W {
 
     static DEVICE void load_tables(Tables &, u32, u32) {}
     static DEVICE State load(const u8 *block, int) { return {twice(half_at(block))}; }
-    static DEVICE void decode(const State &s, const u8 *block, int, int lane, const Tables &, u32 out[4]) {
+    static DEVICE void decode(State &s, const u8 *block, int, int lane, const Tables &, u32 out[4]) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             u32 q = load_u32_at2(block + 2 + 8 * lane + 4 * i) ^ 0x80808080u;
@@ -326,7 +359,7 @@ struct W {
         return {twice(half_at(block + 80)), twice(half_at(block + 82)) ^ 0x80008000u,
                 {prmt(load_u32(block), load_u32(block + 4), pick), prmt(load_u32(block + 8), load_u32(block + 12), pick)}};
     }
-    static DEVICE void decode(const State &s, const u8 *block, int run, int lane, const Tables &, u32 out[4]) {
+    static DEVICE void decode(State &s, const u8 *block, int run, int lane, const Tables &, u32 out[4]) {
         u32 both = s.scales[run >> 2], scale = integer(both & 0x0f0f0f0fu, run & 3);
         u32 min = half2_mul(integer(both >> 4 & 0x0f0f0f0fu, run & 3), s.dmin), minus = half2_mul(scale, HALF2_MINUS_1024);
 #pragma unroll
@@ -354,7 +387,7 @@ struct W {
                 {(low & 0x0f0f0f0fu) | (high << 4 & 0x00003030u) | (high << 2 & 0x30300000u),
                  (low >> 4 & 0x0f0f0f0fu) | (high & 0x00003030u) | (high >> 2 & 0x30300000u)}};
     }
-    static DEVICE void decode(const State &s, const u8 *block, int run, int lane, const Tables &, u32 out[4]) {
+    static DEVICE void decode(State &s, const u8 *block, int run, int lane, const Tables &, u32 out[4]) {
         u32 scale = half2_add(BYTES_TO_HALF2(s.scales[run >> 2], run & 3, run & 3), HALF2_MINUS(32));
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -382,7 +415,7 @@ struct W {
                 {a & 0x3f3f3f3fu, (c & 0x0f0f0f0fu) | (a >> 2 & 0x30303030u)},
                 {b & 0x3f3f3f3fu, (c >> 4 & 0x0f0f0f0fu) | (b >> 2 & 0x30303030u)}};
     }
-    static DEVICE void decode(const State &s, const u8 *block, int run, int lane, const Tables &, u32 out[4]) {
+    static DEVICE void decode(State &s, const u8 *block, int run, int lane, const Tables &, u32 out[4]) {
         u32 scale = integer(s.scales[run >> 2], run & 3), minus = half2_mul(scale, HALF2_MINUS_1024);
         u32 min = half2_mul(integer(s.mins[run >> 2], run & 3), s.dmin);
 #pragma unroll
@@ -407,7 +440,7 @@ struct W {
 
     static DEVICE void load_tables(Tables &, u32, u32) {}
     static DEVICE State load(const u8 *block, int) { return {half_at(block + 208)}; }
-    static DEVICE void decode(const State &s, const u8 *block, int run, int lane, const Tables &, u32 out[4]) {
+    static DEVICE void decode(State &s, const u8 *block, int run, int lane, const Tables &, u32 out[4]) {
         const int half = run / 4, quarter = run % 4;
         u32 n = block[192 + 2 * run + (lane >> 1)] ^ 0x80;
         u32 scale = half2_mul(half2_add(BYTES_TO_HALF2(n, 0, 0), HALF2_MINUS(128)), twice(s.d));
@@ -431,7 +464,7 @@ struct W {
 
     static DEVICE void load_tables(Tables &, u32, u32) {}
     static DEVICE State load(const u8 *block, int) { return {twice(half_at(block + 64))}; }
-    static DEVICE void decode(const State &s, const u8 *block, int run, int lane, const Tables &, u32 out[4]) {
+    static DEVICE void decode(State &s, const u8 *block, int run, int lane, const Tables &, u32 out[4]) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             u32 q = load_u32_at2(block + run / 4 * 32 + 8 * lane + 4 * i) >> (run % 4 * 2) & 0x03030303u;
@@ -450,7 +483,7 @@ struct W {
 
     static DEVICE void load_tables(Tables &, u32, u32) {}
     static DEVICE State load(const u8 *block, int) { return {twice(half_at(block))}; }
-    static DEVICE void decode(const State &s, const u8 *block, int run, int lane, const Tables &, u32 out[4]) {
+    static DEVICE void decode(State &s, const u8 *block, int run, int lane, const Tables &, u32 out[4]) {
         u32 q = half_at(block + 2 + 8 * run + 2 * lane), pairs = q | q << 14; // a pair's second one 16 bits above its first
 #pragma unroll
         for (int i = 0; i < 4; i++)
@@ -467,7 +500,7 @@ struct W {
 
     static DEVICE void load_tables(Tables &, u32, u32) {}
     static DEVICE State load(const u8 *block, int) { return {twice(half_at(block))}; }
-    static DEVICE void decode(const State &s, const u8 *block, int run, int lane, const Tables &, u32 out[4]) {
+    static DEVICE void decode(State &s, const u8 *block, int run, int lane, const Tables &, u32 out[4]) {
         u32 spread = spread_signs(~(u32)block[2 + 4 * run + lane] & 255);
 #pragma unroll
         for (int i = 0; i < 4; i++) out[i] = with_signs(spread, i, s.d);
@@ -475,7 +508,7 @@ struct W {
 };
 
 #elif WEIGHT_FORMAT == FORMAT_F16 || WEIGHT_FORMAT == FORMAT_BF16
-// Plain numbers. A bfloat16 beyond the f16 range becomes infinite; the host multiplies such weights in f32.
+// Plain numbers. A matrix with a bfloat16 beyond the f16 range is multiplied in f32 instead (gemm.rs).
 struct W {
     static constexpr int BLOCK = 32, BYTES = 64, ORDER = ORDER_EIGHTS;
     typedef NoTables Tables;
@@ -483,7 +516,7 @@ struct W {
 
     static DEVICE void load_tables(Tables &, u32, u32) {}
     static DEVICE State load(const u8 *, int) { return {}; }
-    static DEVICE void decode(const State &, const u8 *block, int, int lane, const Tables &, u32 out[4]) {
+    static DEVICE void decode(State &, const u8 *block, int, int lane, const Tables &, u32 out[4]) {
         u32 words[4];
         if (WEIGHT_ALIGN >= 16) {
             uint4 all = *(const uint4 *)(block + 16 * lane);
@@ -509,7 +542,7 @@ struct W {
 
     static DEVICE void load_tables(Tables &, u32, u32) {}
     static DEVICE State load(const u8 *, int) { return {}; }
-    static DEVICE void decode(const State &, const u8 *block, int run, int lane, const Tables &, u32 out[4]) {
+    static DEVICE void decode(State &, const u8 *block, int run, int lane, const Tables &, u32 out[4]) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             u32 k = 32 * run + 8 * lane + 2 * i;

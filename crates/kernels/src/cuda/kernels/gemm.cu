@@ -5,10 +5,16 @@
 // Why this shape: an expert sees few tokens (T*K/E, often below 64) and its weights are read once, so decoding them is
 // the cost. Weights are therefore the 64-row side of the tensor core product and go from packed bytes straight to
 // operand registers, each decoded once for all tokens of the tile (decode.cuh); tokens are the side whose size is free
-// (8 to 192). No row is gathered beforehand: a tile fetches its tokens' rows through the plan while earlier columns are
-// multiplied.
+// (8 to 192). No row is gathered beforehand: a tile fetches its tokens' rows through the plan.
 //
-// Compiled for one WEIGHT_FORMAT, token tile GEMM_TOKENS, row map and epilogue:
+// As many thread blocks as the card holds share the work evenly: each takes a run of pairs (tile, block of weight rows), in
+// that order, of which it computes itself how many there are. No block comes too late for a last round of its own.
+//
+// Each warp fetches and decodes its own 16 weight rows, stage by stage, and knows nothing of the others. Tokens are shared:
+// GEMM_RESIDENT tiles fetch all their columns once, and the warps never wait for each other again; others fetch them with
+// each stage, behind a barrier.
+//
+// Compiled for one WEIGHT_FORMAT, token tile GEMM_TOKENS, GEMM_GROUPS warpgroups, row map and epilogue:
 //   MAP_DENSE     token r of the tile is input row r
 //   MAP_GATHER    input row stok[r0 + r]           (gate and up)
 //   MAP_SEGMENTS  input row r0 + r                 (down)
@@ -28,18 +34,25 @@
 #define EPILOGUE_SILU 2
 #define EPILOGUE_SWIGLU 3
 
-static_assert(GEMM_CHUNK % W::BLOCK == 0, "a stage holds whole blocks");
+static_assert(GEMM_CHUNK % W::BLOCK == 0 && GEMM_CHUNK % 64 == 0, "a stage holds whole blocks and planes");
 constexpr int N = GEMM_TOKENS;
 
-constexpr int WARPGROUPS = 2, THREADS = 128 * WARPGROUPS;
-constexpr int ROWS = 64 * WARPGROUPS;                // weight rows of a block: for SwiGLU half gate, half up
+constexpr int WARPS = 4 * GEMM_GROUPS, THREADS = 32 * WARPS;
+constexpr int ROWS = 16 * WARPS;                     // weight rows of a block: for SwiGLU half gate, half up
 constexpr int CHUNK = GEMM_CHUNK;                    // columns of a pipeline stage
 constexpr int RUNS = CHUNK / 32;
+constexpr int TOGETHER = W::ORDER == ORDER_SIXTEENS ? 2 : 1; // runs a product
 constexpr int SEGMENT = CHUNK / W::BLOCK * W::BYTES; // packed bytes of a row in a stage
 // A segment begins anywhere in a 16-byte piece. An odd number of pieces from row to row spreads rows over the banks.
 constexpr int PIECES = ((SEGMENT + 30) / 16) | 1, PITCH = 16 * PIECES;
-constexpr int WEIGHT_STAGE = ROWS * PITCH, TOKEN_STAGE = N * CHUNK * 2;
-constexpr int STAGE_BYTES = (TOKEN_STAGE + WEIGHT_STAGE + 1023) / 1024 * 1024;
+constexpr int TOKEN_STAGE = GEMM_RESIDENT ? 0 : N * CHUNK * 2;
+constexpr int STAGE_BYTES = (TOKEN_STAGE + ROWS * PITCH + 1023) / 1024 * 1024;
+
+#if CAPABILITY == 90 && GEMM_TOKENS > 16
+typedef AsyncProduct Product;
+#else
+typedef SyncProduct Product;
+#endif
 
 struct GemmArgs {
     const u16 *x;         // [*, x_stride] f16, columns in the format's order
@@ -54,12 +67,12 @@ struct GemmArgs {
     const u32 *tiles;     // [meta[0], 3]: expert, first row, valid rows
     const u32 *meta;
     u64 expert_bytes, row_bytes;
-    u64 x_stride, out_stride, half_stride;
+    u32 x_stride;         // in pieces of 8 columns
+    u32 out_stride, half_stride;
     u32 k, n;             // columns, weight rows (of one matrix)
     u32 tokens;           // dense: rows of x
-    u32 parts;            // thread blocks that share a plan's tile of more than N rows
+    u32 parts;            // pieces of N rows that a plan's tile is cut into
     u32 row_blocks;       // blocks of weight rows
-    u32 splits, blocks_per_split; // thread blocks a tile, and the row blocks that each walks through
     float scale;
 };
 
@@ -71,175 +84,215 @@ DEVICE float finished(float p, const float &before, float scale) {
     return GEMM_EPILOGUE == EPILOGUE_ACCUMULATE ? before + p : GEMM_EPILOGUE == EPILOGUE_SILU ? fast_silu(p * scale) : p;
 }
 
-// Where a pipeline stage comes from: one chunk of columns of one block of weight rows.
-struct Step { u32 row_block, chunk; };
+// What the tokens of a tile are multiplied by and where from.
+struct Tokens { i32 rows[N]; float powers[N]; }; // row of x, 2^s
 
-extern "C" __global__ void __launch_bounds__(THREADS, GEMM_BLOCKS) gemm(const __grid_constant__ GemmArgs a) {
-    extern __shared__ __align__(1024) u8 shared[];
-    __shared__ W::Tables tables;
-    __shared__ i32 rows[N];
-    __shared__ float powers[N]; // 2^s
-    const u32 part = blockIdx.x / a.splits % a.parts, tile = blockIdx.x / a.splits / a.parts, split = blockIdx.x % a.splits;
+// Blocks of weight rows from `row_block` to before `last_block`, of part `part` of tile `tile`.
+DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, Tokens &of, const W::Tables &tables, u32 tile, u32 part, u32 row_block, const u32 last_block) {
     u32 expert = 0, r0 = tile * N, valid = 0;
     if (GEMM_MAP == MAP_DENSE) {
         valid = min((u32)N, a.tokens - r0);
     } else {
-        if (tile >= a.meta[0]) return;
         expert = a.tiles[3 * tile], r0 = a.tiles[3 * tile + 1] + part * N, valid = a.tiles[3 * tile + 2];
         if (valid <= part * N) return;
         valid = min((u32)N, valid - part * N);
     }
-    const u32 t = threadIdx.x, warp = t / 32, group = warp / 4, lane = t % 32, quad = lane / 4, c = lane % 4;
+    const u32 t = threadIdx.x, warp = t / 32, lane = t % 32, quad = lane / 4, c = lane % 4;
     i32 exponent = 0;
     if (t < N) {
         i32 row = t >= valid ? -1 : GEMM_MAP == MAP_GATHER ? a.stok[r0 + t] : (i32)(r0 + t);
         if (row >= 0 && !(a.scaled && *a.scaled == 0)) exponent = a.exponents[row];
-        rows[t] = row, powers[t] = power_of_two(exponent);
+        of.rows[t] = row, of.powers[t] = power_of_two(exponent);
     }
-    W::load_tables(tables, t, THREADS);
     const bool scaled = __syncthreads_or(exponent != 0);
+    const auto &looked = look(tables);
 
-    // Weight row `slot` of a block: for SwiGLU the first half are gate rows, the second half the up rows that belong to them.
+    // Of a block's weight rows a warp has 16 neighbours, or, for SwiGLU, 8 neighbouring gate rows and the 8 up rows that
+    // belong to them.
     constexpr bool SWIGLU = GEMM_EPILOGUE == EPILOGUE_SWIGLU;
     constexpr u32 BLOCK_N = SWIGLU ? ROWS / 2 : ROWS;
-    const u32 slot0 = SWIGLU ? 32 * group + 8 * (warp % 4) + quad : 64 * group + 16 * (warp % 4) + quad;
-    const u32 slot1 = slot0 + (SWIGLU ? ROWS / 2 : 8);
-    auto row_address = [&](u32 row_block, u32 slot) {
-        u32 row = min(row_block * BLOCK_N + slot % BLOCK_N, a.n - 1);
-        return (u64)(SWIGLU && slot >= BLOCK_N ? a.w1 : a.w0) + expert * a.expert_bytes + row * a.row_bytes;
+    const u64 expert0 = (u64)a.w0 + expert * a.expert_bytes, expert1 = (u64)a.w1 + expert * a.expert_bytes;
+    auto row_address = [&](u32 row_block, u32 i) { // of row i of this warp's
+        const u32 row = min(row_block * BLOCK_N + (SWIGLU ? 8 * warp + i % 8 : 16 * warp + i), a.n - 1);
+        return (SWIGLU && i >= 8 ? expert1 : expert0) + row * a.row_bytes;
     };
 
-    const u32 chunks = (a.k + CHUNK - 1) / CHUNK;
-    const u32 first_block = split * a.blocks_per_split, last_block = min(first_block + a.blocks_per_split, a.row_blocks);
-    const u32 steps = last_block > first_block ? (last_block - first_block) * chunks : 0;
+    const u32 chunks = (a.k + CHUNK - 1) / CHUNK, shared0 = shared_address(shared);
+    const u32 token_bytes = GEMM_RESIDENT ? (a.k + 63) / 64 * (N * 128) : 0, stages0 = shared0 + token_bytes;
 
-    // Filling a stage: two threads a weight row; for tokens a thread keeps its piece of the columns and walks over rows.
-    constexpr u32 PIECES_X = CHUNK / 8, WALK = THREADS / PIECES_X, WALKS = (N + WALK - 1) / WALK;
-    static_assert(THREADS % PIECES_X == 0, "a stage's columns are a power of two of 16-byte pieces");
-    const u32 fill_slot = t / 2, shared0 = shared_address(shared), first_token = t / PIECES_X, piece_x = t % PIECES_X;
-    const u16 *source[WALKS]; // this thread's piece of each row of its walk, null for a row without a token
+    // Tokens: a thread keeps its 16-byte piece of 32 (or of fewer, if a stage is short), and walks over rows; the rows of
+    // its walk are equal modulo 8, so that all of them are exchanged alike (activation_address). Rows without a token keep
+    // what was there: sums of other tokens know nothing of it.
+    constexpr u32 PIECES_X = CHUNK / 8, ACROSS = GEMM_RESIDENT || PIECES_X > 32 ? 32 : PIECES_X, REPEAT = PIECES_X / ACROSS;
+    constexpr u32 WALK = THREADS / ACROSS, WALKS = (N + WALK - 1) / WALK;
+    static_assert(THREADS % ACROSS == 0 && WALK % 8 == 0, "a stage's columns are a power of two of 16-byte pieces");
+    const u32 first_token = t / ACROSS, piece_x = t % ACROSS;
+    const u32 to_x = activation_address<N>(0, first_token, piece_x);
+    const u32 walks = first_token < valid ? (valid - first_token + WALK - 1) / WALK : 0;
+    u32 source[WALKS]; // where this thread's piece of each row of its walk begins, in pieces
 #pragma unroll
-    for (u32 i = 0; i < WALKS; i++) {
-        u32 token = first_token + i * WALK;
-        i32 row = token < N ? rows[token] : -1;
-        source[i] = row >= 0 ? a.x + (u64)row * a.x_stride + piece_x * 8 : nullptr;
+    for (u32 i = 0; i < WALKS; i++) source[i] = i < walks ? (u32)of.rows[first_token + i * WALK] * a.x_stride + piece_x : 0;
+    if (GEMM_RESIDENT) {
+#pragma unroll
+        for (u32 i = 0; i < WALKS; i++)
+            for (u32 p = 0; i < walks && 8 * (piece_x + p) < a.k; p += 32)
+                copy16_async(shared0 + to_x + i * WALK * 128 + p / 8 * (N * 128), a.x + ((u64)source[i] + p) * 8);
+        copy_commit();
     }
-    Step next = {first_block, 0};
-    u32 next_stage = 0;
-    u64 fill_address = row_address(next.row_block, fill_slot);
+
+    // Weights: eight lanes a row, four rows at a time.
+    constexpr u32 ALIGN = WEIGHT_ALIGN < (SEGMENT & -SEGMENT) ? WEIGHT_ALIGN : (SEGMENT & -SEGMENT);
+    constexpr u32 COPIES = (SEGMENT + (ALIGN < 16 ? 16 - ALIGN : 0) + 15) / 16;
+    const u32 piece_w = lane % 8, weights = TOKEN_STAGE + warp * 16 * PITCH, to_w = weights + lane / 8 * PITCH + piece_w * 16;
+    u32 fill_block = row_block, fill_chunk = 0, fill_stage = stages0;
+    const u16 *fill_x = a.x;
+    u64 fill_w[4]; // rows lane / 8 + 4i
+    auto seek = [&]() {
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) fill_w[i] = row_address(fill_block, lane / 8 + 4 * i) + piece_w * 16;
+    };
+    seek();
     auto fill = [&]() {
-        const u32 at = shared0 + next_stage * STAGE_BYTES, first = next.chunk * CHUNK, columns = min((u32)CHUNK, a.k - first);
-        const bool inside = !GEMM_TAIL || piece_x * 8 < columns;
+        const u32 columns = GEMM_TAIL ? min((u32)CHUNK, a.k - fill_chunk * CHUNK) : CHUNK;
+        if (!GEMM_RESIDENT) {
 #pragma unroll
-        for (u32 i = 0; i < WALKS; i++) {
-            u32 token = first_token + i * WALK;
-            bool use = source[i] && inside;
-            if (N % WALK == 0 || token < N) copy16_async(activation_address<N>(at, token, piece_x), use ? source[i] + first : a.x, use);
-        }
-        const u32 begin = (u32)fill_address & 15, end = begin + columns / W::BLOCK * W::BYTES;
-        const u8 *from = (const u8 *)(fill_address - begin);
+            for (u32 i = 0; i < WALKS; i++)
 #pragma unroll
-        for (u32 i = 0; i < (PIECES + 1) / 2; i++) {
-            u32 piece = 2 * i + t % 2;
-            if (piece * 16 < end) copy16_async(at + TOKEN_STAGE + fill_slot * PITCH + piece * 16, from + piece * 16, true);
+                for (u32 j = 0; j < REPEAT; j++)
+                    if (i < walks && (!GEMM_TAIL || 8 * (piece_x + j * ACROSS) < columns))
+                        copy16_async(fill_stage + to_x + i * WALK * 128 + j * (ACROSS / 8) * (N * 128), fill_x + (u64)source[i] * 8 + j * ACROSS * 8);
+            fill_x += CHUNK;
         }
-        next_stage = next_stage + 1 == GEMM_STAGES ? 0 : next_stage + 1;
-        fill_address += SEGMENT;
-        if (++next.chunk == chunks) {
-            next.chunk = 0;
-            fill_address = row_address(++next.row_block, fill_slot);
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            const u8 *from = (const u8 *)(fill_w[i] & ~15ull);
+            const u32 end = GEMM_TAIL ? (((u32)fill_w[i] & 15) + columns / W::BLOCK * W::BYTES + 15) / 16 : COPIES;
+#pragma unroll
+            for (u32 p = 0; p < COPIES; p += 8)
+                if (piece_w + p < end) copy16_async(fill_stage + to_w + i * 4 * PITCH + p * 16, from + p * 16);
+            fill_w[i] += SEGMENT;
+        }
+        fill_stage = fill_stage == stages0 + (GEMM_STAGES - 1) * STAGE_BYTES ? stages0 : fill_stage + STAGE_BYTES;
+        if (++fill_chunk == chunks) {
+            fill_chunk = 0, fill_x = a.x, fill_block++;
+            seek();
         }
     };
 
-    u32 filled = 0;
 #pragma unroll
     for (u32 s = 0; s < GEMM_STAGES - 1; s++) {
-        if (filled < steps) fill(), filled++;
+        if (fill_block < last_block && chunks > 0) fill();
         copy_commit();
     }
+    if (GEMM_RESIDENT) {
+        copy_wait<GEMM_STAGES - 1>();
+        Product::fence();
+        __syncthreads(); // all tokens are there
+    }
     float acc[N / 2];
-    Step at = {first_block, 0};
-    u32 stage = 0;
-    u32 begin0 = 0, begin1 = 0;
-    for (u32 step = 0; step < steps; step++) {
-        if (at.chunk == 0) {
 #pragma unroll
-            for (int i = 0; i < N / 2; i++) acc[i] = 0;
-            begin0 = (u32)row_address(at.row_block, slot0), begin1 = (u32)row_address(at.row_block, slot1);
-        }
+    for (int i = 0; i < N / 2; i++) acc[i] = 0;
+    u32 chunk = 0, stage = token_bytes, begin0 = 0, begin1 = 0;
+    while (row_block < last_block && chunks > 0) {
+        if (chunk == 0) begin0 = (u32)row_address(row_block, quad), begin1 = (u32)row_address(row_block, quad + 8);
+        // This stage is full, and whoever reads it has left the one that is filled next.
         copy_wait<GEMM_STAGES - 2>();
-        product_fence();
-        __syncthreads(); // this stage is full, and everybody has left the one that is filled next
-        if (filled < steps) fill(), filled++;
+        if (GEMM_RESIDENT) {
+            __syncwarp();
+        } else {
+            Product::fence();
+            __syncthreads();
+        }
+        if (fill_block < last_block) fill();
         copy_commit();
 
-        const u8 *base = shared + stage * STAGE_BYTES;
-        const u8 *block0 = base + TOKEN_STAGE + slot0 * PITCH + (begin0 & 15);
-        const u8 *block1 = base + TOKEN_STAGE + slot1 * PITCH + (begin1 & 15);
-        const u32 runs = GEMM_TAIL ? min((u32)CHUNK, a.k - at.chunk * CHUNK) / 32 : RUNS;
-        u32 operand[2][8];
+        const u8 *block0 = shared + stage + weights + quad * PITCH + (begin0 & 15);
+        const u8 *block1 = shared + stage + weights + (quad + 8) * PITCH + (begin1 & 15);
+        const u32 tokens = shared0 + (GEMM_RESIDENT ? chunk * (CHUNK / 64 * N * 128) : stage);
+        const u32 runs = GEMM_TAIL ? min((u32)CHUNK, a.k - chunk * CHUNK) / 32 : RUNS;
+        u32 operand[2][8 * TOGETHER];
         W::State s0, s1;
 #pragma unroll
         for (int run = 0; run < RUNS; run++) {
             if (GEMM_TAIL && run >= runs) break;
-            const u8 *b0 = block0 + run * 32 / W::BLOCK * W::BYTES, *b1 = block1 + run * 32 / W::BLOCK * W::BYTES;
-            if (run * 32 % W::BLOCK == 0) s0 = W::load(b0, c), s1 = W::load(b1, c);
+            constexpr int IN_BLOCK = W::BLOCK / 32;
+            const u8 *b0 = block0 + run / IN_BLOCK * W::BYTES, *b1 = block1 + run / IN_BLOCK * W::BYTES;
+            if (run % IN_BLOCK == 0) s0 = W::load(b0, c), s1 = W::load(b1, c);
             u32 g[4], h[4];
-            W::decode(s0, b0, run * 32 % W::BLOCK / 32, c, tables, g);
-            W::decode(s1, b1, run * 32 % W::BLOCK / 32, c, tables, h);
-            product_wait<1>(); // the products of the run before last have read their operands
-            u32 *o = operand[run & 1];
-            o[0] = g[0], o[1] = h[0], o[2] = g[1], o[3] = h[1], o[4] = g[2], o[5] = h[2], o[6] = g[3], o[7] = h[3];
-            multiply<N>(acc, o, shared0 + stage * STAGE_BYTES, run, lane);
+            W::decode(s0, b0, run % IN_BLOCK, c, looked, g);
+            W::decode(s1, b1, run % IN_BLOCK, c, looked, h);
+            if (run % TOGETHER == 0) Product::wait<1>(); // the products before the last have read their operands
+            u32 *o = operand[run / TOGETHER & 1], *mine = o + run % TOGETHER * 8;
+#pragma unroll
+            for (int i = 0; i < 4; i++) mine[2 * i] = g[i], mine[2 * i + 1] = h[i];
+            const int first = run + 1 - TOGETHER;
+            if (first % TOGETHER == 0) Product::multiply<N, TOGETHER>(acc, o, tokens, first, lane, first == 0 && chunk == 0);
         }
-        product_wait<0>();
-        stage = stage + 1 == GEMM_STAGES ? 0 : stage + 1;
+        Product::wait<0>();
+        stage = stage == token_bytes + (GEMM_STAGES - 1) * STAGE_BYTES ? token_bytes : stage + STAGE_BYTES;
         begin0 += SEGMENT, begin1 += SEGMENT;
-        if (++at.chunk < chunks) continue;
+        if (++chunk < chunks) continue;
 
         // acc[4i + 2h + j]: fragment row quad + 8h, token 8i + 2c + j
         if (scaled) {
 #pragma unroll
-            for (int i = 0; i < N / 2; i++) acc[i] *= powers[i / 4 * 8 + 2 * c + i % 2];
+            for (int i = 0; i < N / 2; i++) acc[i] *= of.powers[i / 4 * 8 + 2 * c + i % 2];
         }
-        const u32 n0 = at.row_block * BLOCK_N + slot0;
-        const bool in0 = n0 < a.n, in1 = !SWIGLU && n0 + 8 < a.n;
+        const u32 n0 = row_block * BLOCK_N + (SWIGLU ? 8 : 16) * warp + quad;
+        const u32 valid0 = n0 < a.n ? valid : 0, valid1 = !SWIGLU && n0 + 8 < a.n ? valid : 0;
         float *to = a.out + (u64)(r0 + 2 * c) * a.out_stride + n0;
 #ifdef GEMM_BIAS
-        const float bias0 = in0 ? a.bias[n0] : 0.0f, bias1 = in1 ? a.bias[n0 + 8] : 0.0f;
+        const float bias0 = valid0 ? a.bias[n0] : 0.0f, bias1 = valid1 ? a.bias[n0 + 8] : 0.0f;
 #else
         constexpr float bias0 = 0, bias1 = 0;
 #endif
 #ifdef GEMM_HALF_OUT
         u16 *half = a.half + (u64)(r0 + 2 * c) * a.half_stride + stored_column<GEMM_HALF_OUT>(n0);
-        bool beyond = false;
+        float most = 0;
 #endif
 #pragma unroll
-        for (int i = 0; i < N / 8; i++)
+        for (u32 i = 0; i < N / 8; i++) {
+            if (8 * i >= valid) break;
 #pragma unroll
-            for (int j = 0; j < 2; j++) {
+            for (u32 j = 0; j < 2; j++) {
                 const float p0 = acc[4 * i + j], p1 = acc[4 * i + 2 + j];
-                if (8 * i + 2 * c + j < valid) {
-                    if (SWIGLU) {
+                const u32 token = 8 * i + 2 * c + j;
+                float *here = to + (u64)a.out_stride * (8 * i + j);
+                if (SWIGLU) {
+                    if (token < valid0) {
                         const float h = fast_silu(p0) * p1;
-                        if (in0) to[0] = h;
+                        here[0] = h;
 #ifdef GEMM_HALF_OUT
-                        if (in0) *half = float_to_half(h);
-                        beyond |= fabsf(h) >= 65520.0f;
+                        half[(u64)a.half_stride * (8 * i + j)] = float_to_half(h);
+                        most = fmaxf(most, fabsf(h));
 #endif
-                    } else {
-                        if (in0) to[0] = finished(p0 + bias0, to[0], a.scale);
-                        if (in1) to[8] = finished(p1 + bias1, to[8], a.scale);
                     }
+                } else {
+                    if (token < valid0) here[0] = finished(p0 + bias0, here[0], a.scale);
+                    if (token < valid1) here[8] = finished(p1 + bias1, here[8], a.scale);
                 }
-                to += (j == 0 ? 1 : 7) * a.out_stride;
-#ifdef GEMM_HALF_OUT
-                half += (j == 0 ? 1 : 7) * a.half_stride;
-#endif
             }
+        }
 #ifdef GEMM_HALF_OUT
-        if (beyond && in0) atomicAdd(a.beyond, 1);
+        if (most >= 65520.0f) atomicAdd(a.beyond, 1);
 #endif
-        at = {at.row_block + 1, 0};
+        chunk = 0, row_block++;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, GEMM_BLOCKS) gemm(const __grid_constant__ GemmArgs a) {
+    extern __shared__ __align__(1024) u8 shared[];
+    __shared__ W::Tables tables;
+    __shared__ Tokens of;
+    W::load_tables(tables, threadIdx.x, THREADS);
+    after_previous();
+    const u32 tiles = GEMM_MAP == MAP_DENSE ? (a.tokens + N - 1) / N : a.meta[0] * a.parts;
+    const u64 all = (u64)tiles * a.row_blocks;
+    const u64 end = all * (blockIdx.x + 1) / gridDim.x;
+    for (u64 at = all * blockIdx.x / gridDim.x; at < end;) {
+        const u32 tile = (u32)(at / a.row_blocks), first = (u32)(at % a.row_blocks), last = (u32)min((u64)a.row_blocks, first + end - at);
+        multiply_tile(a, shared, of, tables, tile / a.parts, tile % a.parts, first, last);
+        at += last - first;
+        __syncthreads(); // nobody reads the tokens any more
     }
 }

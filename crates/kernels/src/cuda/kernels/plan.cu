@@ -1,9 +1,10 @@
 // The plan: which row of which expert's product each routed entry becomes. What every word means is argon_plan's matter;
 // these kernels leave the same bytes.
 //
-// A block of 1024 threads for each block of 1024 entries, whatever the variant; the default has at least 16, to share the
-// writing of tiles and padding. A kernel runs its code once, so fetching the code counts: no loop is unrolled.
+// A block of 1024 threads for each block of 1024 entries, whatever the variant; the default has one more, for the sizes, and
+// at least 16, to share the writing of tiles and padding. A kernel runs its code once, so fetching the code counts: no loop is unrolled.
 //   default   alone    one launch: every block counts all entries itself            (few blocks)
+//             clustered   one launch: four blocks count for each other              (many, compute capability 9.0)
 //             hist, place      every block adds up the counts of the others          (some)
 //             hist, sums, place    a thread for each expert adds them up once        (many)
 //   serial    hist, scan, clear, place_serial     packed    hist, scan, place_packed     fused    hist_scan, place_match
@@ -121,6 +122,8 @@ extern "C" __global__ void __launch_bounds__(1024) plan_hist(const __grid_consta
     u32 *counts = memory; // [E]
 #pragma unroll 1
     for (u32 e = threadIdx.x; e < a.experts; e += BLOCK) counts[e] = 0;
+    after_previous();
+    before_next();
     __syncthreads();
     const i32 id = entry_id(a), expert = expert_of(id, a.experts);
     if (expert >= 0) atomicAdd(&counts[expert], 1);
@@ -139,6 +142,8 @@ DEVICE void sum_left(const PlanArgs &a, u32 *skipped, u32 *rejected) {
 // totals, and boff as the entries in earlier blocks: a thread for an expert.
 extern "C" __global__ void plan_sums(const __grid_constant__ PlanArgs a) {
     const u32 e = blockIdx.x * blockDim.x + threadIdx.x;
+    after_previous();
+    before_next();
     if (e >= a.experts) return;
     u32 sum = 0;
 #pragma unroll 8
@@ -161,25 +166,39 @@ DEVICE void finish(const PlanArgs &a, u32 *counts, u32 *before, u32 *first_tile,
     write_entry(a, expert, row);
 }
 
+// Blocks of entries whose ids a thread fetches before it counts them.
+constexpr u32 AHEAD = 5;
+
 // Shared memory of the default: counts [E], before [E], first_tile [E + 1], counters [8][E].
 extern "C" __global__ void __launch_bounds__(1024) plan_alone(const __grid_constant__ PlanArgs a) {
     u32 *counts = memory, *before = counts + a.experts, *first_tile = before + a.experts, *counters = first_tile + a.experts + 1;
 #pragma unroll 1
     for (u32 e = threadIdx.x; e < 2 * a.experts; e += BLOCK) counts[e] = 0;
     match_clear(counters, a.experts);
+    after_previous();
+    before_next();
     __syncthreads();
     const i32 expert = expert_of(entry_id(a), a.experts);
-    const u32 rank = match_count(counters, a.experts, expert);
     u32 skipped = 0, rejected = 0;
 #pragma unroll 1
-    for (u32 b = 0; b < a.blocks; b++) {
-        const u32 i = b * BLOCK + threadIdx.x;
-        if (i >= a.entries) break;
-        const i32 id = a.ids[i], other = expert_of(id, a.experts);
-        if (other < 0) skipped += id == -1, rejected += id != -1;
-        else if (b < blockIdx.x) atomicAdd(&before[other], 1);
-        else if (b > blockIdx.x) atomicAdd(&counts[other], 1);
+    for (u32 first = 0; first < a.blocks; first += AHEAD) {
+        i32 ids[AHEAD]; // on their way together
+#pragma unroll
+        for (u32 j = 0; j < AHEAD; j++) {
+            const u32 i = (first + j) * BLOCK + threadIdx.x;
+            ids[j] = i < a.entries ? a.ids[i] : 0;
+        }
+#pragma unroll
+        for (u32 j = 0; j < AHEAD; j++) {
+            const u32 b = first + j;
+            if (b * BLOCK + threadIdx.x >= a.entries) break;
+            const i32 other = expert_of(ids[j], a.experts);
+            if (other < 0) skipped += ids[j] == -1, rejected += ids[j] != -1;
+            else if (b < blockIdx.x) atomicAdd(&before[other], 1);
+            else if (b > blockIdx.x) atomicAdd(&counts[other], 1);
+        }
     }
+    const u32 rank = match_count(counters, a.experts, expert);
     __syncthreads();
 #pragma unroll 1
     for (u32 e = threadIdx.x; e < a.experts; e += BLOCK) {
@@ -192,10 +211,91 @@ extern "C" __global__ void __launch_bounds__(1024) plan_alone(const __grid_const
     finish(a, counts, before, first_tile, counters, expert, rank, skipped, rejected);
 }
 
+// Thread blocks that share the counting of other blocks' entries: a cluster, whose members read each other's shared memory.
+#if CAPABILITY >= 90
+constexpr u32 CLUSTER = 4;
+DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+DEVICE u32 word_of(const u32 *word, u32 member) {
+    u32 address, r;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(word)), "r"(member));
+    asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(r) : "r"(address) : "memory");
+    return r;
+}
+
+// As plan_alone, whose shared memory it begins with. Behind that are, of the blocks that this member counts, entries before
+// and after the cluster [2][E], and its own entries [E].
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(1024) plan_clustered(const __grid_constant__ PlanArgs a) {
+    u32 *counts = memory, *before = counts + a.experts, *first_tile = before + a.experts, *counters = first_tile + a.experts + 1;
+    u32 *earlier = counters + MATCH_WORDS * a.experts, *later = earlier + a.experts, *own = later + a.experts;
+    __shared__ u32 left[2];
+#pragma unroll 1
+    for (u32 e = threadIdx.x; e < 2 * a.experts; e += BLOCK) earlier[e] = 0;
+    match_clear(counters, a.experts);
+    after_previous();
+    before_next();
+    __syncthreads();
+    const u32 member = blockIdx.x % CLUSTER, first_block = blockIdx.x - member;
+    const i32 expert = expert_of(entry_id(a), a.experts);
+    u32 skipped = 0, rejected = 0;
+#pragma unroll 1
+    for (u32 first = member; first < a.blocks; first += CLUSTER * AHEAD) {
+        i32 ids[AHEAD]; // on their way together
+#pragma unroll
+        for (u32 j = 0; j < AHEAD; j++) {
+            const u32 i = (first + j * CLUSTER) * BLOCK + threadIdx.x;
+            ids[j] = i < a.entries ? a.ids[i] : 0;
+        }
+#pragma unroll
+        for (u32 j = 0; j < AHEAD; j++) {
+            const u32 b = first + j * CLUSTER;
+            if (b * BLOCK + threadIdx.x >= a.entries) break;
+            const i32 other = expert_of(ids[j], a.experts);
+            if (other < 0) skipped += ids[j] == -1, rejected += ids[j] != -1;
+            else if (b < first_block) atomicAdd(&earlier[other], 1);
+            else if (b > blockIdx.x) atomicAdd(&later[other], 1);
+        }
+    }
+    const u32 rank = match_count(counters, a.experts, expert);
+    if (blockIdx.x + CLUSTER >= gridDim.x) {
+        skipped = block_add(skipped), rejected = block_add(rejected);
+        if (threadIdx.x == 0) left[0] = skipped, left[1] = rejected;
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (u32 e = threadIdx.x; e < a.experts; e += BLOCK) {
+        own[e] = match_total(counters, a.experts, e);
+        if (blockIdx.x < a.blocks) a.bcnt[(u64)blockIdx.x * a.experts + e] = own[e];
+    }
+    cluster_arrive();
+    cluster_wait();
+#pragma unroll 1
+    for (u32 e = threadIdx.x; e < a.experts; e += BLOCK) {
+        u32 all = 0, prior = 0;
+#pragma unroll
+        for (u32 m = 0; m < CLUSTER; m++) {
+            const u32 e0 = word_of(&earlier[e], m), e1 = word_of(&later[e], m), e2 = word_of(&own[e], m);
+            all += e0 + e1 + e2, prior += e0 + (m < member ? e2 : 0);
+        }
+        counts[e] = all, before[e] = prior;
+    }
+    skipped = rejected = 0;
+    if (blockIdx.x == gridDim.x - 1)
+#pragma unroll
+        for (u32 m = 0; m < CLUSTER; m++) skipped += word_of(&left[0], m), rejected += word_of(&left[1], m);
+    cluster_arrive(); // has read what others hold
+    __syncthreads();
+    finish(a, counts, before, first_tile, counters, expert, rank, skipped, rejected);
+    cluster_wait(); // others have, too
+}
+#endif
+
 // After plan_hist and, with many blocks, plan_sums.
 DEVICE void place(const PlanArgs &a, bool summed) {
     u32 *counts = memory, *before = counts + a.experts, *first_tile = before + a.experts, *counters = first_tile + a.experts + 1;
     match_clear(counters, a.experts);
+    after_previous();
+    before_next();
     __syncthreads();
     const i32 expert = expert_of(entry_id(a), a.experts);
     const u32 rank = match_count(counters, a.experts, expert);
@@ -205,7 +305,7 @@ DEVICE void place(const PlanArgs &a, bool summed) {
         if (summed) {
             all = a.totals[e], earlier = blockIdx.x < a.blocks ? a.boff[(u64)blockIdx.x * a.experts + e] : 0;
         } else {
-#pragma unroll 4
+#pragma unroll 10
             for (u32 b = 0; b < a.blocks; b++) {
                 const u32 count = a.bcnt[(u64)b * a.experts + e];
                 all += count, earlier += b < blockIdx.x ? count : 0;
@@ -232,6 +332,8 @@ DEVICE void scan(const PlanArgs &a, u32 *counts, u32 *first_tile, bool padding, 
 }
 DEVICE void scan_counts(const PlanArgs &a, bool padding) {
     u32 *counts = memory, *first_tile = counts + a.experts;
+    after_previous();
+    before_next();
 #pragma unroll 1
     for (u32 e = threadIdx.x; e < a.experts; e += BLOCK) {
         u32 sum = 0;
@@ -252,6 +354,8 @@ extern "C" __global__ void __launch_bounds__(1024) plan_scan_bare(const __grid_c
 // `fused`: hist and scan as one block.
 extern "C" __global__ void __launch_bounds__(1024) plan_hist_scan(const __grid_constant__ PlanArgs a) {
     u32 *counts = memory, *first_tile = counts + a.experts, *own = first_tile + a.experts + 1;
+    after_previous();
+    before_next();
 #pragma unroll 1
     for (u32 e = threadIdx.x; e < a.experts; e += BLOCK) counts[e] = 0;
     u32 skipped = 0, rejected = 0;
@@ -280,11 +384,15 @@ extern "C" __global__ void __launch_bounds__(1024) plan_hist_scan(const __grid_c
 
 // `serial`: every row is padding first.
 extern "C" __global__ void plan_clear(const __grid_constant__ PlanArgs a) {
+    after_previous();
+    before_next();
     for (u32 row = blockIdx.x * blockDim.x + threadIdx.x; row < a.meta[1]; row += gridDim.x * blockDim.x) a.stok[row] = -1, a.sw[row] = 0;
 }
 // `serial`: the rank by looking at every earlier entry of the block. Needs no memory for counters, so it serves any E.
 extern "C" __global__ void __launch_bounds__(1024) plan_place_serial(const __grid_constant__ PlanArgs a) {
     __shared__ i32 ids[BLOCK];
+    after_previous();
+    before_next();
     const i32 expert = expert_of(entry_id(a), a.experts);
     ids[threadIdx.x] = expert;
     __syncthreads();
@@ -299,6 +407,8 @@ extern "C" __global__ void __launch_bounds__(1024) plan_place_packed(const __gri
     __shared__ i32 ids[BLOCK];
     u32 *counters = memory;
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    after_previous();
+    before_next();
     const i32 expert = expert_of(entry_id(a), a.experts);
     ids[threadIdx.x] = expert;
     for (u32 i = threadIdx.x; i < MATCH_WORDS * a.experts; i += BLOCK) counters[i] = 0;
@@ -321,6 +431,8 @@ extern "C" __global__ void __launch_bounds__(1024) plan_place_packed(const __gri
 // The default's rank after another variant's scan.
 extern "C" __global__ void __launch_bounds__(1024) plan_place_match(const __grid_constant__ PlanArgs a) {
     match_clear(memory, a.experts);
+    after_previous();
+    before_next();
     __syncthreads();
     const i32 expert = expert_of(entry_id(a), a.experts);
     const u32 rank = match_count(memory, a.experts, expert);

@@ -74,14 +74,30 @@ DEVICE float bits_to_float(u32 u) { return __uint_as_float(u); }
 // 2^e for -126 <= e <= 127.
 DEVICE float power_of_two(i32 e) { return bits_to_float((u32)(127 + e) << 23); }
 
+// ---- order of kernels ------------------------------------------------------------------------------------------------
+
+// For kernels that may begin while the one before them still ends (driver.rs: all kernels of a file that calls this, each of
+// which calls it once). What comes before it touches no global memory; after it, all earlier kernels have ended and what
+// they wrote is seen.
+DEVICE void after_previous() {
+#if CAPABILITY >= 90
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// Lets the next kernel come as far as its `after_previous`: for kernels that leave it room.
+DEVICE void before_next() {
+#if CAPABILITY >= 90
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // ---- shared memory -------------------------------------------------------------------------------------------------
 
 DEVICE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
-// Copies 16 bytes from global to shared memory, or writes zeros when `valid` is false.
-DEVICE void copy16_async(u32 shared, const void *global, bool valid) {
-    u32 bytes = valid ? 16u : 0u;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
+// Copies 16 bytes from global to shared memory.
+DEVICE void copy16_async(u32 shared, const void *global) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
 }
 
 DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
