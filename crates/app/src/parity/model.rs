@@ -24,8 +24,9 @@ const CLOSE: f64 = 1e-4;
 /// The median of the divergence with coarser operands: as between other engines (`argon parity oracle`).
 const DIVERGENCE: f64 = 5e-3;
 
-/// Bytes that may come to the host beside the logits of a chunk: whether an op found its input wrong.
-const STATUS: usize = 64;
+/// Bytes that may come to the host beside the logits of a chunk: whether an op found its input wrong, two words for each router and
+/// table. The ids of one layer alone would be 640.
+const STATUS: usize = 256;
 
 /// A row for each precision.
 pub fn compare(device: &Arc<dyn Device>, settings: &Parity, precisions: &[Precision]) -> Result<Vec<Row>, Failure> {
