@@ -5,8 +5,8 @@ use crate::op::{Gating, GroupLimit, Route, RouteConfig};
 use crate::tensor::DType;
 
 pub(super) fn cases(list: &mut List) {
-    let [tokens, experts, top_k] =
-        [list.request.tokens.unwrap_or(67), list.request.experts.unwrap_or(512), list.request.top_k.unwrap_or(10)];
+    let (tokens, top_k) = (list.request.tokens.unwrap_or(67), list.request.top_k.unwrap_or(10));
+    let experts = list.request.experts.unwrap_or(512.max(top_k));
     for gating in [Gating::Softmax, Gating::Sigmoid] {
         let plain = RouteConfig { gating, top_k, groups: None, renormalise: true, scale: 1.0, tail_share: None };
         let name = format!("{}, T {tokens}, E {experts}, K {top_k}", format!("{gating:?}").to_lowercase());
