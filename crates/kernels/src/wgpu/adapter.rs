@@ -2,7 +2,7 @@
 
 use wgpu::{Adapter, Backends, CooperativeScalarType, DeviceType, Features, Limits};
 
-use super::shader::Matrix;
+use super::shader::{LEAST_SHARED, Matrix};
 use crate::device::DeviceError;
 
 /// Which kernels an adapter runs its products with.
@@ -18,7 +18,7 @@ impl std::fmt::Display for Tier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Tier::Portable => f.write_str("portable"),
-            Tier::Cooperative(Matrix { size, subgroup }) => {
+            Tier::Cooperative(Matrix { size, subgroup, .. }) => {
                 write!(f, "cooperative {size}x{size} by {subgroup} threads")
             }
         }
@@ -26,7 +26,7 @@ impl std::fmt::Display for Tier {
 }
 
 /// The cooperative matrices that kernels can use, where an adapter has them: f16 factors and f32 sums, 16 or 8 square,
-/// shared by subgroups that always have one size.
+/// shared by subgroups that always have one size and at most eight of which are a workgroup.
 fn matrix(adapter: &Adapter) -> Option<Matrix> {
     let info = adapter.get_info();
     let features = Features::EXPERIMENTAL_COOPERATIVE_MATRIX | Features::SHADER_F16;
@@ -34,7 +34,8 @@ fn matrix(adapter: &Adapter) -> Option<Matrix> {
     if !adapter.features().contains(features) || subgroup != info.subgroup_max_size || !(8..=64).contains(&subgroup) {
         return None;
     }
-    let shared = adapter.limits().max_compute_workgroup_storage_size;
+    let limits = adapter.limits();
+    let shared = limits.max_compute_workgroup_storage_size;
     let offered = adapter.cooperative_matrix_properties();
     let fits = |size: u32| {
         offered.iter().any(|m| {
@@ -43,7 +44,11 @@ fn matrix(adapter: &Adapter) -> Option<Matrix> {
                 && m.cr_type == CooperativeScalarType::F32
         })
     };
-    [16, 8].into_iter().find(|&size| fits(size) && shared >= COOPERATIVE_BYTES).map(|size| Matrix { size, subgroup })
+    if shared < LEAST_SHARED || limits.max_compute_invocations_per_workgroup < 8 * subgroup {
+        return None;
+    }
+    let size = [16, 8].into_iter().find(|&size| size <= subgroup && fits(size))?;
+    Some(Matrix { size, subgroup, shared })
 }
 
 /// Storage buffers that the largest kernel binds.
@@ -52,8 +57,6 @@ const STORAGE_BUFFERS: u32 = 12;
 const THREADS: u32 = 256;
 /// Bytes of shared memory of the largest workgroup.
 const SHARED_BYTES: u32 = 16 << 10;
-/// The same of the product by cooperative matrices.
-const COOPERATIVE_BYTES: u32 = 28 << 10;
 
 /// All adapters, in the order of their numbers: discrete ones first, software last.
 pub fn list() -> Vec<Adapter> {

@@ -4,7 +4,7 @@ use super::adapter::Tier;
 use super::device::{State, WgpuDevice};
 use super::elementwise;
 use super::memory::Window;
-use super::shader::{File, Kernel, SLOTS, TILE_ROWS, Tile, has_coop};
+use super::shader::{File, Kernel, Matrices, TILE_ROWS, Tile, has_coop};
 use crate::device::DeviceError;
 use crate::op::{Epilogue, Gemm, PlanBuffers, Precision, RowMap};
 use crate::tensor::{DType, Tensor, Weight};
@@ -73,10 +73,15 @@ fn swiglu(device: &WgpuDevice, state: &mut State, o: &Gemm, up: &Weight) -> Resu
     call.words(&[0, plan.is_some().into()]).groups(state, o.out.rows)
 }
 
-/// The input rounded to f16, rows of a multiple of eight columns, and the exponent of each row.
-fn activations(device: &WgpuDevice, state: &mut State, o: &Gemm) -> Result<(Window, Window), DeviceError> {
+/// The input rounded to f16, rows of so many eights of columns, and the exponent of each row.
+fn activations(
+    device: &WgpuDevice,
+    state: &mut State,
+    o: &Gemm,
+    eights: usize,
+) -> Result<(Window, Window), DeviceError> {
     let (core, rows) = (device.core(), o.x.rows);
-    let words = o.x.cols.div_ceil(8) * 4;
+    let words = 4 * eights;
     let half = core.all_of(&state.scratch(core, 1, rows * words * 4)?)?;
     let exponents = core.all_of(&state.scratch(core, 2, rows * 4)?)?;
     // Input rows of a plan are those of the plan, or tokens.
@@ -104,8 +109,9 @@ fn product(
         Tier::Cooperative(matrix) if o.precision == Precision::F16 && has_coop(format) => Some(matrix),
         _ => None,
     };
-    let tile = Tile { rows: height(rows) as u32, swiglu: weights.len() == 2, matrix };
-    let half = matrix.map(|_| activations(device, state, o)).transpose()?;
+    let tile = Tile::new(format, height(rows) as u32, weights.len() == 2, matrix);
+    let eights = tile.matrices.map(|Matrices { depth, .. }| o.x.cols.next_multiple_of(depth as usize) / 8);
+    let half = eights.map(|eights| activations(device, state, o, eights)).transpose()?;
     let (tiles, parts_of_tile) = match plan {
         None => (o.x.rows.div_ceil(tile.rows as usize), 0),
         Some(plan) => {
@@ -114,11 +120,11 @@ fn product(
         }
     };
     let n = weights[0].rows;
-    let blocks = n.div_ceil(if tile.swiglu { SLOTS / 2 } else { SLOTS } as usize);
+    let blocks = n.div_ceil(tile.columns() as usize);
     // Rows of the plan that are not there cost nothing.
     let most_rows =
         plan.map_or(o.x.rows, |plan| plan.shape.entries().max(plan.shape.max_tiles().min(plan.shape.experts())));
-    let block_work = (most_rows * o.x.cols * SLOTS as usize) as u64;
+    let block_work = (most_rows * o.x.cols * tile.slots as usize) as u64;
     let at_once = ((core.options.work_per_submit / block_work.max(1)) as usize).clamp(1, blocks);
     let up = core.parts(weights[weights.len() - 1])?;
     for part in &core.parts(weights[0])? {
@@ -136,6 +142,7 @@ fn product(
                 scale.to_bits(),
                 u32::from(matches!(o.rows, RowMap::Gather(_))),
                 o.bias.is_some().into(),
+                eights.unwrap_or(0) as u32,
             ];
             let call = device.call(Kernel::gemm(format, tile));
             let call = match &half {

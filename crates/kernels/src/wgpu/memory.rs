@@ -14,8 +14,8 @@ use super::shader::{File, Kernel};
 use crate::device::DeviceError;
 use crate::tensor::{Buffer, DType, Storage, Tensor, Weight};
 
-/// Bytes behind every buffer that kernels may read, never use: decoders load whole words, and eight weights at a time.
-const SLACK: usize = 64;
+/// Bytes behind every buffer that kernels may read, never use: weights are fetched in whole words, and up to 64 at a time.
+const SLACK: usize = 160;
 
 /// The longest row of a weight that may begin at the end of a buffer.
 const MAX_OVERLAP: usize = 1 << 20;

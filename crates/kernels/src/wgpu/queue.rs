@@ -180,9 +180,9 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Memory with a view that the kernel does not look at.
+    /// Memory that is read, with a view that the kernel does not look at.
     pub(super) fn unviewed(mut self, window: &Window) -> Self {
-        self.bound.push((window.clone(), false));
+        self.bound.push((window.clone(), true));
         self.head.extend([0; 4]);
         self
     }

@@ -55,3 +55,25 @@ fn hlsl() {
         assert!(text.contains("[numthreads("), "{kernel:?}");
     }
 }
+
+/// Every product by matrices fits in the shared memory that it is made for.
+#[test]
+fn products_fit_in_shared_memory() {
+    for kernel in Kernel::all() {
+        let (Some(format), Some(tile)) = (kernel.format, kernel.tile) else { continue };
+        if let Some(matrices) = tile.matrices {
+            let declared = declared_bytes(&kernel);
+            assert_eq!(tile.shared_bytes(format), declared, "{kernel:?}");
+            assert!(declared <= matrices.matrix.shared, "{kernel:?}: {declared}");
+        }
+    }
+}
+
+/// Bytes of the workgroup's variables, as naga lays them out.
+fn declared_bytes(kernel: &Kernel) -> u32 {
+    let (module, _) = parsed(kernel);
+    let mut layouter = naga::proc::Layouter::default();
+    layouter.update(module.to_ctx()).expect("types have layouts");
+    let shared = module.global_variables.iter().filter(|(_, variable)| variable.space == naga::AddressSpace::WorkGroup);
+    shared.map(|(_, variable)| layouter[variable.ty].size).sum()
+}

@@ -6,6 +6,10 @@
 // Sections begin with "//=" and the formats that they serve; of those, only the one in use is part of a kernel. The constants
 // FORMAT_*, WEIGHT_FORMAT, WEIGHT_BLOCK (weights), WEIGHT_BYTES (of a block) and TABLE_* (first words) are prepended.
 // Operations and their order are those of argon_gguf::quant::decode.
+//
+// The product by matrices wants f16. It calls prepare(thread, threads) once, before a barrier, then
+//     halves_at(row, column)      the same eight weights, rounded to f16 once
+// Formats that are decoded faster in f16 have a section of their own whose names begin with HALVES; others share the last one.
 
 struct Eight {
     a: vec4<f32>,
@@ -29,14 +33,10 @@ fn byte_of(part: Part, expert: u32, row: u32) -> u32 {
     return part.at + (expert - part.expert) * part.expert_bytes + row * part.row_bytes;
 }
 
-// The word, half word or byte at a byte address.
+// The word, half word or byte at a byte address. Two words are read even where one would do: a branch costs more.
 fn word_at(byte: u32) -> u32 {
     let shift = (byte & 3u) * 8u;
-    let low = weight_word(byte >> 2u);
-    if shift == 0u {
-        return low;
-    }
-    return (low >> shift) | (weight_word((byte >> 2u) + 1u) << (32u - shift));
+    return (weight_word(byte >> 2u) >> shift) | ((weight_word((byte >> 2u) + 1u) << (31u - shift)) << 1u);
 }
 
 // An even address.
@@ -407,4 +407,66 @@ fn decode(block: u32, eight: u32) -> Eight {
     let begin = block + 4u + group * 8u;
     let q = (vec2(word_at(begin), word_at(begin + 4u)) >> vec2(eight % 2u * 4u)) & vec2(0x0f0f0f0fu);
     return sixteen(TABLE_FP4, q, half_scale(byte_at(block + group)));
+}
+
+//= HALVES IQ2_XS
+// Magnitudes are kept as eighths, and the odd factor of the scale is multiplied first: both are exact, so that a weight is
+// rounded once.
+var<workgroup> grid: array<array<vec4<f16>, 2>, 512>;
+var<workgroup> plus_minus: array<vec4<f16>, 16>;
+
+fn prepare(thread: u32, threads: u32) {
+    for (var i = thread; i < 512u; i += threads) {
+        let entry = entry_of_eight(TABLE_IQ2_XS, i);
+        grid[i][0] = vec4<f16>(unsigned_bytes(entry.x) * 0.125);
+        grid[i][1] = vec4<f16>(unsigned_bytes(entry.y) * 0.125);
+    }
+    if thread < 16u {
+        plus_minus[thread] = vec4<f16>(1.0 - 2.0 * vec4<f32>((vec4(thread) >> vec4(0u, 1u, 2u, 3u)) & vec4(1u)));
+    }
+}
+
+fn halves_at(row: u32, column: u32) -> EightHalves {
+    let block = row + column / BLOCK * BLOCK_BYTES;
+    let eight = column % BLOCK / 8u;
+    let code = half_word_at(block + 2u + 2u * eight);
+    let signs = even_signs(code >> 9u);
+    let odd = f16(2u * nibble_at(block + 66u, eight / 2u) + 1u);
+    let d = f16(half_at(block));
+    return EightHalves(
+        grid[code & 511u][0] * plus_minus[signs & 15u] * odd * d,
+        grid[code & 511u][1] * plus_minus[signs >> 4u] * odd * d,
+    );
+}
+
+//= HALVES IQ4_NL
+// A pair of neighbours' values for each pair of nibbles.
+var<workgroup> pairs: array<vec2<f16>, 256>;
+
+fn prepare(thread: u32, threads: u32) {
+    for (var i = thread; i < 256u; i += threads) {
+        let first = bitcast<i32>(table_word(TABLE_IQ4_NL + (i & 15u)));
+        let second = bitcast<i32>(table_word(TABLE_IQ4_NL + (i >> 4u)));
+        pairs[i] = vec2(f16(first), f16(second));
+    }
+}
+
+fn four_halves(nibbles: u32, d: f16) -> vec4<f16> {
+    let two = nibbles | (nibbles >> 4u);
+    return vec4(pairs[two & 255u], pairs[(two >> 16u) & 255u]) * d;
+}
+
+fn halves_at(row: u32, column: u32) -> EightHalves {
+    let block = row + column / BLOCK * BLOCK_BYTES;
+    let picks = nibbles(block + 2u, column % BLOCK / 8u);
+    let d = f16(half_at(block));
+    return EightHalves(four_halves(picks.x, d), four_halves(picks.y, d));
+}
+
+//= HALVES
+fn prepare(thread: u32, threads: u32) {}
+
+fn halves_at(row: u32, column: u32) -> EightHalves {
+    let eight = weights_at(row, column);
+    return EightHalves(vec4<f16>(eight.a), vec4<f16>(eight.b));
 }

@@ -9,10 +9,18 @@
 
 @group(0) @binding(1) var<storage, read_write> x: array<f32>;
 
-const SLOTS = 64u;              // weight rows of a workgroup
 const THREADS = 128u;
 const DEPTH = 16u;
 const PITCH = 5u;               // vec4 from row to row
+
+var<private> of_up: bool; // which of the two weights this thread reads
+
+fn weight_word(i: u32) -> u32 {
+    if SWIGLU && of_up {
+        return up_words[i];
+    }
+    return w_words[i];
+}
 
 var<workgroup> x_tile: array<vec4<f32>, TILE_ROWS * PITCH>;
 var<workgroup> w_tile: array<vec4<f32>, SLOTS * PITCH>;

@@ -1,99 +1,140 @@
 // The product by cooperative matrices: f16 operands, f32 sums, FRAGMENT x FRAGMENT at a time.
 //
-// Four subgroups share 32 columns of k at a time. A thread decodes weights and loads rows (already f16, act.wgsl) for the
-// next step while the subgroups multiply: each owns STRIPS strips of FRAGMENT columns of the output and all rows. Sums go
-// through shared memory to the epilogue, since where a matrix keeps an element is the driver's secret.
+// A workgroup makes TILE_ROWS rows times SLOTS columns, DEPTH columns of k at a time. Bytes of its weight rows come into `raw`
+// a CHUNK of columns at a time, word after word, so that neighbours read neighbours; the words of the next chunk wait in
+// registers meanwhile. Threads decode sixteen weights at a time out of `raw` into `w_tile`, then subgroups multiply:
+// WARP_ROWS x WARP_COLUMNS of them share the output. docs/wgpu.md has what each of these was seen to be worth.
 //
-// Lines with {r}, {s}, {e}, {x} are repeated for each fragment of rows, strip, eight weights, and eight columns of x of a
-// thread (shader.rs): WGSL cannot ask for a loop to be unrolled, and sums must not leave the registers.
+// Nothing in the loop asks whether a row or a column is there: what is not has an address that is, and its sums are not
+// stored. `half` has zeros up to a multiple of DEPTH columns (act.wgsl), and so have the decoded weights.
+//
+// Sums go through shared memory to the epilogue, since where a matrix keeps an element is the driver's secret. With SWIGLU
+// half of each FRAGMENT columns are gate's and half are up's, so that a fragment holds both factors of an output.
+//
+// Lines with {r}, {s}, {x}, {h}, {u} are repeated for each fragment of rows and of columns of a subgroup, eight columns of x
+// and word of the first and the second weight of a thread; those with {v} and {f} are there where tiles are made of vectors,
+// and of single numbers. What is in double brackets is repeated for each {s} within its line (shader.rs). WGSL cannot ask for a loop to be unrolled, and sums must not leave the registers.
 
-@group(0) @binding(1) var<storage, read_write> half: array<EightHalves>; // [M, K / 8]
+@group(0) @binding(1) var<storage, read> half: array<EightHalves>;      // [M, columns / 8]
 @group(0) @binding(10) var<storage, read_write> exponents: array<i32>;  // [M]: x is half * 2^exponent
 
-struct EightHalves {
-    a: vec4<f16>,
-    b: vec4<f16>,
-}
+const PITCH = DEPTH + 8u;              // f16 from row to row of a tile, which spreads rows over the banks
+const EIGHTS = DEPTH / 8u;
+const SIXTEENS = SLOTS * DEPTH / 16u;   // of weights in a tile
+const WARPS = WARP_ROWS * WARP_COLUMNS; // subgroups
+const THREADS = WARPS * SUBGROUP;
+const STRIPS = SLOTS / FRAGMENT / WARP_COLUMNS; // of FRAGMENT columns, of a subgroup
+const RAW_WORDS = (CHUNK_BYTES + 6u) / 4u; // that a chunk of a row touches, at most
+const RAW_PITCH = (RAW_WORDS + 1u) | 1u; // odd: spread over the banks; decoders load one word more
+const FRAGMENT_SIZE = FRAGMENT * FRAGMENT;
 
-const SLOTS = 64u;  // weight rows of a workgroup
-const DEPTH = 32u;
-const PITCH = 40u;  // f16 from row to row of shared memory: 80 bytes, which spreads rows over the banks
-const THREADS = 4u * SUBGROUP;
-const STRIPS = SLOTS / FRAGMENT / 4u; // of a subgroup
-
-var<workgroup> x_tile: array<f16, TILE_ROWS * PITCH>;
-var<workgroup> w_tile: array<f16, SLOTS * PITCH>;
-var<workgroup> products: array<f32, TILE_ROWS * SLOTS>;
+var<workgroup> x_tile: array<Unit, TILE_ROWS * PITCH / UNIT>;
+var<workgroup> w_tile: array<Unit, SLOTS * PITCH / UNIT>;
+var<workgroup> raw: array<u32, SLOTS * RAW_PITCH>;
+var<workgroup> slot_bytes: array<u32, SLOTS>;  // where weight rows begin: with SWIGLU gate's, then up's
+var<workgroup> products: array<f32, WARPS * FRAGMENT_SIZE>;
 var<workgroup> powers: array<f32, TILE_ROWS>;
 
-// Columns k .. k + 8 of an input row, zeros beyond its end or where there is no row.
-fn x_at(item: u32, k: u32) -> EightHalves {
-    if item < TILE_ROWS * 4u {
-        let row = input_rows[item / 4u];
-        let column = k + item % 4u * 8u;
-        if row != 0xffffffffu && column < p.k {
-            return half[row * ((p.k + 7u) / 8u) + column / 8u];
-        }
-    }
-    return EightHalves();
+fn weight_word(i: u32) -> u32 {
+    return raw[i];
+}
+
+// Where eight columns of an input row are: those of item / EIGHTS.
+fn x_place(item: u32) -> u32 {
+    let row = input_rows[min(item / EIGHTS, TILE_ROWS - 1u)];
+    return select(row, 0u, row == 0xffffffffu) * p.eights + item % EIGHTS;
 }
 
 fn put_x(item: u32, eight: EightHalves) {
-    if item < TILE_ROWS * 4u {
-        let to = item / 4u * PITCH + item % 4u * 8u;
-        x_tile[to] = eight.a.x;
-        x_tile[to + 1u] = eight.a.y;
-        x_tile[to + 2u] = eight.a.z;
-        x_tile[to + 3u] = eight.a.w;
-        x_tile[to + 4u] = eight.b.x;
-        x_tile[to + 5u] = eight.b.y;
-        x_tile[to + 6u] = eight.b.z;
-        x_tile[to + 7u] = eight.b.w;
+    if item >= TILE_ROWS * EIGHTS {
+        return;
+    }
+    let to = (item / EIGHTS * PITCH + item % EIGHTS * 8u) / UNIT;
+    x_tile[to + {v}u] = eight.a;
+    x_tile[to + {v}u + 1u] = eight.b;
+    x_tile[to + {f}u] = eight.a[{f}u];
+    x_tile[to + {f}u + 4u] = eight.b[{f}u];
+}
+
+// The words of a chunk of `slots` weight rows, one after the other, are the items of a copy.
+fn slot_of(item: u32) -> u32 {
+    return min(item / RAW_WORDS, BLOCK_COLUMNS - 1u);
+}
+
+fn word_of(item: u32, first_slot: u32, chunk: u32) -> u32 {
+    return (slot_bytes[first_slot + slot_of(item)] + chunk * CHUNK_BYTES) / 4u + item % RAW_WORDS;
+}
+
+fn put_raw(item: u32, first_slot: u32, word: u32) {
+    if item < BLOCK_COLUMNS * RAW_WORDS {
+        raw[(first_slot + item / RAW_WORDS) * RAW_PITCH + item % RAW_WORDS] = word;
     }
 }
 
-// The weight row of a slot: whether it is there, and its first byte.
-struct Row {
-    here: bool,
-    byte: u32,
+// Sixteen weights of a slot, from column k of the input on.
+fn decode_to_tile(item: u32, k: u32) {
+    if SIXTEENS % THREADS != 0u && item >= SIXTEENS {
+        return;
+    }
+    let slot = item % SLOTS;
+    let column = item / SLOTS * 16u;
+    let byte = slot * RAW_PITCH * 4u + ((slot_bytes[slot] + k / CHUNK * CHUNK_BYTES) & 3u);
+    let first = within(halves_at(byte, k % CHUNK + column), k + column);
+    let second = within(halves_at(byte, k % CHUNK + column + 8u), k + column + 8u);
+    var place = slot;
+    if SWIGLU {
+        let n = slot % BLOCK_COLUMNS;
+        place = n / (FRAGMENT / 2u) * FRAGMENT + n % (FRAGMENT / 2u) + slot / BLOCK_COLUMNS * (FRAGMENT / 2u);
+    }
+    let to = (place * PITCH + column) / UNIT;
+    w_tile[to + {v}u] = first.a;
+    w_tile[to + {v}u + 1u] = first.b;
+    w_tile[to + {v}u + 2u] = second.a;
+    w_tile[to + {v}u + 3u] = second.b;
+    w_tile[to + {f}u] = first.a[{f}u];
+    w_tile[to + {f}u + 4u] = first.b[{f}u];
+    w_tile[to + {f}u + 8u] = second.a[{f}u];
+    w_tile[to + {f}u + 12u] = second.b[{f}u];
 }
 
-fn row_of(item: u32, expert: u32, n0: u32) -> Row {
-    let slot = item / 4u;
-    let n = n0 + slot % BLOCK_COLUMNS;
-    if SWIGLU && slot >= BLOCK_COLUMNS {
-        return Row(is_here(p.up, expert, n), byte_of(p.up, expert, n));
+// Zeros behind a row's end; only plain numbers end within eight.
+fn within(eight: EightHalves, column: u32) -> EightHalves {
+    var kept = eight;
+    let left = max(p.k, column) - column;
+    if WEIGHT_BLOCK == 1u {
+        kept.a = select(vec4<f16>(), eight.a, vec4(left) > vec4(0u, 1u, 2u, 3u));
+        kept.b = select(vec4<f16>(), eight.b, vec4(left) > vec4(4u, 5u, 6u, 7u));
+    } else if DEPTH > WEIGHT_BLOCK && left == 0u {
+        kept = EightHalves();
     }
-    return Row(is_here(p.w, expert, n), byte_of(p.w, expert, n));
+    return kept;
 }
 
-fn w_at(item: u32, row: Row, k: u32) -> Eight {
-    let column = k + item % 4u * 8u;
-    if !row.here || column >= p.k {
-        return Eight(vec4(0.0), vec4(0.0));
+// Stores a thread's share of a fragment of products: row `first` of the tile and up, FRAGMENT columns from slot `strip`.
+fn finish_fragment(found: vec3<u32>, n0: u32, first: u32, strip: u32, region: u32, lane: u32) {
+    if SWIGLU {
+        let c = lane % (FRAGMENT / 2u);
+        let n = n0 + strip / 2u + c;
+        for (var i = lane / (FRAGMENT / 2u); i < FRAGMENT; i += SUBGROUP / (FRAGMENT / 2u)) {
+            let r = first + i;
+            if r < found.z && n < p.n {
+                let gate = products[region + i * FRAGMENT + c] * powers[r];
+                let up = products[region + i * FRAGMENT + FRAGMENT / 2u + c] * powers[r];
+                out[at(p.out, found.y + r, 0u) + n] = silu(gate) * up;
+            }
+        }
+        return;
     }
-    of_up = SWIGLU && item / 4u >= BLOCK_COLUMNS;
-    var eight = weights_at(row.byte, column);
-    if column + 8u > p.k {
-        let left = p.k - column;
-        eight.a = select(vec4(0.0), eight.a, vec4(left) > vec4(0u, 1u, 2u, 3u));
-        eight.b = select(vec4(0.0), eight.b, vec4(left) > vec4(4u, 5u, 6u, 7u));
+    let n = n0 + strip + lane % FRAGMENT;
+    if !is_here(p.w, found.x, n) {
+        return;
     }
-    return eight;
-}
-
-fn put_w(item: u32, eight: Eight) {
-    let to = item / 4u * PITCH + item % 4u * 8u;
-    let a = vec4<f16>(eight.a);
-    let b = vec4<f16>(eight.b);
-    w_tile[to] = a.x;
-    w_tile[to + 1u] = a.y;
-    w_tile[to + 2u] = a.z;
-    w_tile[to + 3u] = a.w;
-    w_tile[to + 4u] = b.x;
-    w_tile[to + 5u] = b.y;
-    w_tile[to + 6u] = b.z;
-    w_tile[to + 7u] = b.w;
+    for (var i = lane / FRAGMENT; i < FRAGMENT; i += SUBGROUP / FRAGMENT) {
+        let r = first + i;
+        if r < found.z {
+            finish(found.y + r, n, products[region + i * FRAGMENT + lane % FRAGMENT] * powers[r]);
+        }
+    }
 }
 
 @compute @workgroup_size(THREADS)
@@ -106,6 +147,7 @@ fn gemm(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     if found.z == 0u {
         return;
     }
+    prepare(thread, THREADS);
     find_rows(found, thread, THREADS);
     let n0 = (p.first_block + number % p.column_blocks) * BLOCK_COLUMNS;
     for (var i = thread; i < TILE_ROWS; i += THREADS) {
@@ -114,39 +156,53 @@ fn gemm(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             powers[i] = power_of_two(exponents[input_rows[i]]);
         }
     }
-    let strip = thread / SUBGROUP * STRIPS * FRAGMENT; // first column of this subgroup's
+    for (var i = thread; i < SLOTS; i += THREADS) {
+        let n = n0 + i % BLOCK_COLUMNS;
+        if SWIGLU && i >= BLOCK_COLUMNS {
+            slot_bytes[i] = select(0u, byte_of(p.up, found.x, n), is_here(p.up, found.x, n));
+        } else {
+            slot_bytes[i] = select(0u, byte_of(p.w, found.x, n), is_here(p.w, found.x, n));
+        }
+    }
+    workgroupBarrier();
+    var raw_w_{h} = w_words[word_of(thread + {h}u * THREADS, 0u, 0u)];
+    var raw_up_{u} = up_words[word_of(thread + {u}u * THREADS, BLOCK_COLUMNS, 0u)];
+    put_raw(thread + {h}u * THREADS, 0u, raw_w_{h});
+    put_raw(thread + {u}u * THREADS, BLOCK_COLUMNS, raw_up_{u});
+    var chunk = select(0u, 1u, CHUNK < p.k);
+    raw_w_{h} = w_words[word_of(thread + {h}u * THREADS, 0u, chunk)];
+    raw_up_{u} = up_words[word_of(thread + {u}u * THREADS, BLOCK_COLUMNS, chunk)];
+    let x_{x} = x_place(thread + {x}u * THREADS);
+    var next_x_{x} = half[x_{x}];
+
+    let lane = thread % SUBGROUP;
+    let warp = thread / SUBGROUP;
+    let strip = warp % WARP_COLUMNS * STRIPS * FRAGMENT; // first column of this subgroup's
+    let band = warp / WARP_COLUMNS * FRAGMENT;           // first row; its others lie WARP_ROWS fragments apart
     var sum_{r}_{s} = MatrixC();
-    let row_{e} = row_of(thread + {e}u * THREADS, found.x, n0);
-    var next_w_{e} = w_at(thread + {e}u * THREADS, row_{e}, 0u);
-    var next_x_{x} = x_at(thread + {x}u * THREADS, 0u);
+    workgroupBarrier();
     for (var k = 0u; k < p.k; k += DEPTH) {
-        put_w(thread + {e}u * THREADS, next_w_{e});
+        for (var i = 0u; i < SIXTEENS; i += THREADS) {
+            decode_to_tile(thread + i, k);
+        }
         put_x(thread + {x}u * THREADS, next_x_{x});
         workgroupBarrier();
-        next_w_{e} = w_at(thread + {e}u * THREADS, row_{e}, k + DEPTH);
-        next_x_{x} = x_at(thread + {x}u * THREADS, k + DEPTH);
+        let next = select(0u, k + DEPTH, k + DEPTH < p.k);
+        next_x_{x} = half[x_{x} + next / 8u];
+        if (k + DEPTH) % CHUNK == 0u {
+            put_raw(thread + {h}u * THREADS, 0u, raw_w_{h});
+            put_raw(thread + {u}u * THREADS, BLOCK_COLUMNS, raw_up_{u});
+            chunk = select(0u, chunk + 1u, (chunk + 1u) * CHUNK < p.k);
+            raw_w_{h} = w_words[word_of(thread + {h}u * THREADS, 0u, chunk)];
+            raw_up_{u} = up_words[word_of(thread + {u}u * THREADS, BLOCK_COLUMNS, chunk)];
+        }
         for (var d = 0u; d < DEPTH; d += FRAGMENT) {
-            let b_{s} = coopLoad<MatrixB>(&w_tile[(strip + {s}u * FRAGMENT) * PITCH + d], PITCH);
-            let a_{r} = coopLoadT<MatrixA>(&x_tile[{r}u * FRAGMENT * PITCH + d], PITCH);
-            sum_{r}_{s} = coopMultiplyAdd(a_{r}, b_{s}, sum_{r}_{s});
+            let b_{s} = coopLoad<MatrixB>(&w_tile[((strip + {s}u * FRAGMENT) * PITCH + d) / UNIT], PITCH / UNIT);
+            if {r}u * WARP_ROWS * FRAGMENT < found.z { let a = coopLoadT<MatrixA>(&x_tile[((band + {r}u * WARP_ROWS * FRAGMENT) * PITCH + d) / UNIT], PITCH / UNIT);[[ sum_{r}_{s} = coopMultiplyAdd(a, b_{s}, sum_{r}_{s});]] }
         }
         workgroupBarrier();
     }
-    let pitch = SLOTS;
-    let to_{r}_{s} = {r}u * FRAGMENT * SLOTS + strip + {s}u * FRAGMENT;
-    coopStoreT(sum_{r}_{s}, &products[to_{r}_{s}], pitch);
-    workgroupBarrier();
-    for (var i = thread; i < found.z * BLOCK_COLUMNS; i += THREADS) {
-        let r = i / BLOCK_COLUMNS;
-        let c = i % BLOCK_COLUMNS;
-        let y = products[r * SLOTS + c] * powers[r];
-        if SWIGLU {
-            if n0 + c < p.n {
-                let up = products[r * SLOTS + BLOCK_COLUMNS + c] * powers[r];
-                out[at(p.out, found.y + r, 0u) + n0 + c] = silu(y) * up;
-            }
-        } else if is_here(p.w, found.x, n0 + c) {
-            finish(found.y + r, n0 + c, y);
-        }
-    }
+    let region = warp * FRAGMENT_SIZE;
+    let pitch = FRAGMENT;
+    coopStoreT(sum_{r}_{s}, &products[region], pitch); workgroupBarrier(); finish_fragment(found, n0, band + {r}u * WARP_ROWS * FRAGMENT, strip + {s}u * FRAGMENT, region, lane); workgroupBarrier();
 }

@@ -25,6 +25,7 @@ struct Params {
     scale: f32,
     gather: u32,        // input row: 1 the row's token, 0 the row itself
     has_bias: u32,
+    eights: u32,        // from row to row of an f16 input, eight columns each
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -36,15 +37,6 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> meta_words: array<u32>;
 @group(0) @binding(8) var<storage, read_write> bias: array<f32>;
 @group(0) @binding(9) var<storage, read_write> out: array<f32>;
-
-var<private> of_up: bool; // which of the two weights this thread reads
-
-fn weight_word(i: u32) -> u32 {
-    if SWIGLU && of_up {
-        return up_words[i];
-    }
-    return w_words[i];
-}
 
 fn table_word(i: u32) -> u32 {
     return table_words[i];
