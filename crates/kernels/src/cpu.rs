@@ -4,6 +4,7 @@
 //! output that never meet, and no sum is ever split between threads: results are the same bits for any number of them.
 
 mod attention;
+mod block_set;
 mod combine;
 mod conv;
 mod copy;

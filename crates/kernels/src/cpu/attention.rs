@@ -10,9 +10,10 @@
 use std::ops::Range;
 
 use half::f16;
-use rayon::iter::ParallelIterator;
+use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 
 use super::CpuDevice;
+use super::block_set::BlockSet;
 use super::isa::{Floats, Isa, Kernel, LANES, Simd};
 use super::math::{exp, sigmoid};
 use super::matmul::{MatMul, Matrix};
@@ -53,7 +54,9 @@ fn attend<K: Cached, V: Cached>(device: &CpuDevice, o: &Attention) -> Result<(),
     let share = o.q.groups / o.k.groups;
     let tokens = (ROWS / share.max(1)).max(1);
     let out = ViewMut::<f32>::of(device, &o.out)?;
-    out.tiles([tokens, share.max(1), o.v.cols.max(1)]).for_each(|mut tile| operands.tile(&mut tile));
+    // Later tiles have more keys: threads take them one by one.
+    let tiles = out.tiles([tokens, share.max(1), o.v.cols.max(1)]).with_max_len(1);
+    tiles.for_each(|mut tile| operands.tile(&mut tile));
     Ok(())
 }
 
@@ -73,7 +76,7 @@ impl<K: Cached, V: Cached> Operands<'_, K, V> {
     fn tile(&self, out: &mut Tile<'_, f32>) {
         let (tokens, heads) = (out.rows.clone(), out.groups.clone());
         match &self.selection {
-            None => self.attend(&Lanes { tokens, heads }, 0..self.end(&out.rows), |_| Sight::All, out),
+            None => self.attend(&Lanes { tokens, heads }, 0..self.end(&out.rows), |_| Sight::Everyone, out),
             Some((blocks, ratio)) => {
                 let seen: Vec<BlockSet> = tokens.clone().map(|t| self.seen(t, blocks.row(t), *ratio)).collect();
                 self.selected(&Lanes { tokens, heads }, &seen, *ratio, out);
@@ -108,7 +111,8 @@ impl<K: Cached, V: Cached> Operands<'_, K, V> {
         if seen.len() == 1 || any.len() * 2 <= most * 3 {
             let end = self.end(tokens);
             let keys = any.iter().flat_map(|block| block * ratio..((block + 1) * ratio).min(end));
-            let sight = |key| if all.contains(key / ratio) { Sight::All } else { Sight::Some(seen, key / ratio) };
+            let sight =
+                |key| if all.contains(key / ratio) { Sight::Everyone } else { Sight::Choosers(seen, key / ratio) };
             self.attend(lanes, keys, sight, out);
         } else {
             let half = seen.len() / 2;
@@ -143,49 +147,12 @@ impl<K: Cached, V: Cached> Operands<'_, K, V> {
     }
 }
 
-/// Which tokens of a task may see a key that is not ahead of them.
+/// Which tokens of a task see a key, if it is not ahead of them.
 enum Sight<'a> {
-    All,
+    /// All of them.
+    Everyone,
     /// Those whose set has this block.
-    Some(&'a [BlockSet], usize),
-}
-
-/// A set of block numbers.
-#[derive(Clone)]
-struct BlockSet(Vec<u64>);
-
-impl BlockSet {
-    /// None of the blocks below `end`.
-    fn new(end: usize) -> Self {
-        Self(vec![0; end.div_ceil(64)])
-    }
-
-    fn insert(&mut self, block: usize) {
-        self.0[block / 64] |= 1 << (block % 64);
-    }
-
-    fn contains(&self, block: usize) -> bool {
-        self.0.get(block / 64).is_some_and(|word| word >> (block % 64) & 1 == 1)
-    }
-
-    fn len(&self) -> usize {
-        self.0.iter().map(|word| word.count_ones() as usize).sum()
-    }
-
-    fn unite(&mut self, other: &BlockSet) {
-        self.0.resize(self.0.len().max(other.0.len()), 0);
-        self.0.iter_mut().zip(&other.0).for_each(|(word, other)| *word |= other);
-    }
-
-    fn intersect(&mut self, other: &BlockSet) {
-        self.0.truncate(other.0.len());
-        self.0.iter_mut().zip(&other.0).for_each(|(word, other)| *word &= other);
-    }
-
-    /// Its blocks, ascending.
-    fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.0.len() * 64).filter(|&block| self.contains(block))
-    }
+    Choosers(&'a [BlockSet], usize),
 }
 
 /// Some tokens and the query heads of one key head, as lanes: lane `t * heads + h`, then idle ones up to a whole vector.
@@ -271,7 +238,7 @@ impl State {
                 *score = if key > position { f32::NEG_INFINITY } else { *score };
             }
         }
-        if let Sight::Some(seen, block) = sight {
+        if let Sight::Choosers(seen, block) = sight {
             for (scores, seen) in self.scores.row_mut(i).chunks_exact_mut(lanes.heads.len()).zip(seen) {
                 if !seen.contains(block) {
                     scores.fill(f32::NEG_INFINITY);

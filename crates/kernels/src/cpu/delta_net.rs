@@ -52,7 +52,7 @@ pub(super) fn delta_net(device: &CpuDevice, o: &DeltaNet) -> Result<(), DeviceEr
         return Ok(());
     }
     let states = state.tiles([1, depth, width]);
-    out.tiles([tokens, 1, width]).zip(states).for_each(|(mut out, mut state)| {
+    out.tiles([tokens, 1, width]).zip(states).with_max_len(1).for_each(|(mut out, mut state)| {
         let mut head = Head::new(&input, out.groups.start, &state);
         if tokens < CHUNKED_FROM {
             (0..tokens).for_each(|token| head.token(token, out.view.at_mut(token, 0)));

@@ -40,10 +40,11 @@ use crate::op::{Epilogue, Gemm, Precision};
 use crate::tensor::Weight;
 use ahead::Ahead;
 use epilogue::{Finish, Target};
+use integer::Tile;
 use quantise::{Quantised, Words};
 use rows::Segment;
 pub(super) use tune::tile_rows;
-use unpack::{Coding, Stretch};
+use unpack::{Coding, Panel, Stretch};
 
 /// The modes that this device has, its default first.
 pub(super) const PRECISIONS: &[Precision] = &[Precision::Int8, Precision::F16, Precision::F32];
@@ -236,45 +237,66 @@ impl<'a> Job<'a> {
         let (rows, sums) = (&unit.segment.inputs[unit.rows.clone()], &mut sums[p]);
         sums.clear();
         sums.resize(rows.len(), Floats::default());
-        let mut weights: [&[u8]; LANES] = [&[]; LANES];
-        for (row, col) in weights.iter_mut().zip(cols.clone()) {
-            *row = part.bytes.row(unit.segment.expert, part.first + col);
-        }
-        let (lanes, k) = (cols.len(), part.weight.cols);
+        let (bytes, stride) = (self.bytes(unit, panel, p), part.weight.row_bytes);
+        let k = part.weight.cols;
         let mut ahead = Ahead::new(ahead, k / 32);
         for first in (0..k).step_by(self.config.depth) {
-            let cols = first..k.min(first + self.config.depth);
-            let len = cols.len();
-            let stretch = Stretch { format: part.weight.format, rows: &weights[..lanes], cols };
-            let tiles = tune::tiles(rows.len(), self.config.tile_rows);
+            let columns = first..k.min(first + self.config.depth);
+            let len = columns.len();
+            let stretch = Stretch { format: part.weight.format, bytes, stride, lanes: cols.len(), cols: columns };
             match &part.inputs {
                 Inputs::Floats(x) => {
                     let panel = unpack::grown(floats, len);
                     f32::unpack(&stretch, &mut ahead, panel);
-                    for tile in tiles {
+                    for tile in tune::tiles(rows.len(), self.config.tile_rows) {
                         f32::multiply(isa, *x, &rows[tile.clone()], first, panel, &mut sums[tile]);
                     }
                 }
                 Inputs::Int8(coding, x) => {
-                    let mut panel = codes.panel(coding, len);
-                    unpack::unpack(isa, &stretch, &mut ahead, &mut panel);
-                    for tile in tiles {
-                        let (rows, sums) = (&rows[tile.clone()], &mut sums[tile]);
-                        integer::multiply::<1, { Words::<1>::LEN }>(isa, *coding, x, rows, first, &panel, sums);
-                    }
+                    let panel = &mut codes.panel(coding, len);
+                    self.integers::<1, { Words::<1>::LEN }>(
+                        *coding,
+                        &stretch,
+                        &mut ahead,
+                        panel,
+                        Tile { x, rows, first, sums },
+                    );
                 }
                 Inputs::Int16(coding, x) => {
-                    let mut panel = codes.panel(coding, len);
-                    unpack::unpack(isa, &stretch, &mut ahead, &mut panel);
-                    for tile in tiles {
-                        let (rows, sums) = (&rows[tile.clone()], &mut sums[tile]);
-                        integer::multiply::<2, { Words::<2>::LEN }>(isa, *coding, x, rows, first, &panel, sums);
-                    }
+                    let panel = &mut codes.panel(coding, len);
+                    self.integers::<2, { Words::<2>::LEN }>(
+                        *coding,
+                        &stretch,
+                        &mut ahead,
+                        panel,
+                        Tile { x, rows, first, sums },
+                    );
                 }
             }
         }
         if let Some(bias) = part.bias {
             epilogue::add(&bias[part.first + cols.start..part.first + cols.end], sums);
+        }
+    }
+
+    /// Unpacks a stretch and adds its products with a block of rows, however many.
+    fn integers<const PLANES: usize, const W: usize>(
+        &self,
+        coding: Coding,
+        stretch: &Stretch,
+        ahead: &mut Ahead,
+        panel: &mut Panel,
+        block: Tile,
+    ) {
+        let Tile { x, rows, first, sums } = block;
+        for tile in tune::tiles(rows.len(), self.config.tile_rows) {
+            let unpacked = tile.start > 0;
+            let tile = Tile { x, rows: &rows[tile.clone()], first, sums: &mut sums[tile] };
+            if unpacked {
+                integer::multiply::<PLANES, W>(self.isa, coding, tile, panel);
+            } else {
+                unpack::unpack_and_multiply::<PLANES, W>(self.isa, coding, stretch, ahead, tile, panel);
+            }
         }
     }
 }

@@ -129,7 +129,7 @@ pub(super) fn check(op: &Op) -> Result {
         Op::MeanPool(o) => {
             let [b, _, w] = shape(&o.out);
             c.tensor("out", &o.out, &[F32], [b, 1, w])?;
-            c.tensor("x", &o.x, &[F32], [b * o.ratio, 1, w])?;
+            c.tensor("x", &o.x, &[F32], [b.saturating_mul(o.ratio), 1, w])?;
         }
         Op::SelectBlocks(o) => {
             let [t, _, w] = shape(&o.q);
@@ -144,7 +144,7 @@ pub(super) fn check(op: &Op) -> Result {
             c.that(o.weight.cols > 0, || "the kernel has no taps".into())?;
             c.tensor("x", &o.x, &[F32], [t, 1, w])?;
             c.tensor("weight", &o.weight, &[F32], [w, 1, o.weight.cols])?;
-            c.tensor("state", &o.state, &[F32], [(o.weight.cols - 1) * o.dilation, 1, w])?;
+            c.tensor("state", &o.state, &[F32], [(o.weight.cols - 1).saturating_mul(o.dilation), 1, w])?;
             c.tensor("out", &o.out, &[F32], [t, 1, w])?;
         }
         Op::DeltaNet(o) => {

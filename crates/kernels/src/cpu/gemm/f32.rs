@@ -22,8 +22,8 @@ pub(super) fn unpack(weights: &Stretch, ahead: &mut Ahead, panel: &mut [Floats])
     let mut decoded = [[0.0; CHUNK]; LANES];
     for (i, panel) in panel.chunks_mut(CHUNK).enumerate() {
         ahead.step(CHUNK / 32);
-        let first = weights.cols.start + i * CHUNK;
-        for (row, decoded) in weights.rows.iter().zip(&mut decoded) {
+        let first = i * CHUNK;
+        for (row, decoded) in weights.rows().zip(&mut decoded) {
             decode_row(format, &row[bytes(first)..bytes(first + panel.len())], &mut decoded[..panel.len()]);
         }
         for (k, lanes) in panel.iter_mut().enumerate() {

@@ -16,25 +16,44 @@ use super::tune;
 use super::unpack::{Coding, Panel};
 use crate::cpu::isa::{Codes, Floats, Isa, Kernel, Simd};
 
-/// Adds to `sums` the products of the input rows `rows` with a panel that begins in column `first`. The activations have
-/// `PLANES` planes of [`Words`] with `W` words in all.
-pub(super) fn multiply<const PLANES: usize, const W: usize>(
-    isa: Isa,
-    coding: Coding,
-    x: &Quantised,
-    rows: &[usize],
-    first: usize,
-    panel: &Panel,
-    sums: &mut [Floats],
-) {
+/// Some rows of activations and their sums with one panel.
+pub(super) struct Tile<'a> {
+    /// The activations, in `PLANES` planes.
+    pub x: &'a Quantised,
+    /// Which of their rows, at most as many as a tile has.
+    pub rows: &'a [usize],
+    /// The column that the panel begins in.
+    pub first: usize,
+    /// To which the products are added.
+    pub sums: &'a mut [Floats],
+}
+
+/// Where the codes of a panel come from.
+pub(super) trait Supply {
+    /// Puts block `b` of 32 columns into the panel. Blocks are asked for in order.
+    fn block(&mut self, b: usize, panel: &mut Panel);
+}
+
+/// A panel that is unpacked already.
+struct Ready;
+
+impl Supply for Ready {
+    #[inline(always)]
+    fn block(&mut self, _: usize, _: &mut Panel) {}
+}
+
+/// Multiplies a tile with a panel. The activations have `PLANES` planes of [`Words`] with `W` words in all.
+pub(super) fn multiply<const PLANES: usize, const W: usize>(isa: Isa, coding: Coding, tile: Tile, panel: &mut Panel) {
     match coding {
         Coding { group: 16, min: false, .. } => {
-            isa.run(Multiply::<PLANES, W, 2, NARROW> { x, rows, first, panel, sums })
+            isa.run(Multiply::<PLANES, W, 2, NARROW, _> { tile, panel, supply: Ready });
         }
-        Coding { group: 16, min: true, .. } => isa.run(Multiply::<PLANES, W, 2, MIN> { x, rows, first, panel, sums }),
-        Coding { min: true, .. } => isa.run(Multiply::<PLANES, W, 1, MIN> { x, rows, first, panel, sums }),
-        Coding { zero: 128, .. } => isa.run(Multiply::<PLANES, W, 1, WIDE> { x, rows, first, panel, sums }),
-        Coding { .. } => isa.run(Multiply::<PLANES, W, 1, NARROW> { x, rows, first, panel, sums }),
+        Coding { group: 16, min: true, .. } => {
+            isa.run(Multiply::<PLANES, W, 2, MIN, _> { tile, panel, supply: Ready });
+        }
+        Coding { min: true, .. } => isa.run(Multiply::<PLANES, W, 1, MIN, _> { tile, panel, supply: Ready }),
+        Coding { zero: 128, .. } => isa.run(Multiply::<PLANES, W, 1, WIDE, _> { tile, panel, supply: Ready }),
+        Coding { .. } => isa.run(Multiply::<PLANES, W, 1, NARROW, _> { tile, panel, supply: Ready }),
     }
 }
 
@@ -49,44 +68,45 @@ struct Lanes<'a> {
 }
 
 /// Codes up to 127.
-const NARROW: u8 = 0;
+pub(super) const NARROW: u8 = 0;
 /// Codes up to 255.
 const WIDE: u8 = 1;
 /// Codes up to 127 and minima.
 const MIN: u8 = 2;
 
-/// One tile with one panel; `GROUPS` groups share a block of activations, `KIND` is one of the above.
-struct Multiply<'a, const PLANES: usize, const W: usize, const GROUPS: usize, const KIND: u8> {
-    x: &'a Quantised,
-    rows: &'a [usize],
-    first: usize,
-    panel: &'a Panel<'a>,
-    sums: &'a mut [Floats],
+/// One tile with one panel; `GROUPS` groups share a block of activations, `KIND` is one of the above. A panel is unpacked
+/// while it is multiplied where `supply` does so: shuffles and products keep different ports of a processor busy.
+pub(super) struct Multiply<'a, 'b, const PLANES: usize, const W: usize, const GROUPS: usize, const KIND: u8, U> {
+    pub tile: Tile<'a>,
+    pub panel: &'a mut Panel<'b>,
+    pub supply: U,
 }
 
-impl<const PLANES: usize, const W: usize, const GROUPS: usize, const KIND: u8> Kernel
-    for Multiply<'_, PLANES, W, GROUPS, KIND>
+impl<const PLANES: usize, const W: usize, const GROUPS: usize, const KIND: u8, U: Supply> Kernel
+    for Multiply<'_, '_, PLANES, W, GROUPS, KIND, U>
 {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        tune::for_height!(self.rows, R => self.tile::<S, R>(simd));
+        tune::for_height!(self.tile.rows, R => self.tile::<S, R>(simd));
     }
 }
 
-impl<const PLANES: usize, const W: usize, const GROUPS: usize, const KIND: u8> Multiply<'_, PLANES, W, GROUPS, KIND> {
+impl<const PLANES: usize, const W: usize, const GROUPS: usize, const KIND: u8, U: Supply>
+    Multiply<'_, '_, PLANES, W, GROUPS, KIND, U>
+{
     #[inline(always)]
     fn tile<S: Simd, const R: usize>(self, simd: S) {
-        let Self { x, rows, first, panel, sums } = self;
+        let Self { tile: Tile { x, rows, first, sums }, panel, mut supply } = self;
         let blocks = panel.codes.len() / QUADS;
-        assert!(panel.scales.len() >= blocks * GROUPS && (KIND != MIN || panel.mins.len() >= blocks * GROUPS));
         let x: [*const [i32; W]; R] = std::array::from_fn(|r| x.row::<W>(rows[r])[first / BLOCK..][..blocks].as_ptr());
         let mut totals: [S::F32; R] = std::array::from_fn(|r| simd.load(&sums[r]));
         for b in 0..blocks {
-            // SAFETY: below the number of blocks, which all of the slices have.
+            supply.block(b, panel);
+            // SAFETY: below the number of blocks, as long as which the slices were cut above.
             let x: [&[i32; W]; R] = std::array::from_fn(|r| unsafe { &*x[r].add(b) });
-            // SAFETY: as above.
+            // SAFETY: below `panel.codes.len() / QUADS`.
             let codes = unsafe { &*panel.codes.as_ptr().add(b * QUADS).cast::<[Codes; QUADS]>() };
             let lanes =
                 Lanes { codes, scales: &panel.scales[b * GROUPS..][..GROUPS], mins: panel.mins.get(b * GROUPS..) };

@@ -20,6 +20,7 @@ use argon_gguf::quant::blocks::*;
 use bytemuck::Pod;
 
 use super::ahead::Ahead;
+use super::integer::{self, Tile};
 use crate::cpu::isa::{Codes, Floats, Isa, Kernel, LANES, Simd};
 
 /// How a format's weights are integers.
@@ -150,10 +151,23 @@ const CHUNK: usize = 256;
 pub(super) struct Stretch<'a> {
     /// How the rows are encoded.
     pub format: Format,
-    /// Whole rows.
-    pub rows: &'a [&'a [u8]],
+    /// From the first row to the end of the last one.
+    pub bytes: &'a [u8],
+    /// Bytes from a row to the next.
+    pub stride: usize,
+    /// Number of rows, at least 1.
+    pub lanes: usize,
     /// Which of their columns.
     pub cols: Range<usize>,
+}
+
+impl<'a> Stretch<'a> {
+    /// The bytes of those columns, of each row.
+    pub fn rows(&self) -> impl Iterator<Item = &'a [u8]> {
+        let at = |col: usize| col / self.format.block_len() * self.format.block_bytes();
+        let (bytes, stride, cols) = (self.bytes, self.stride, at(self.cols.start)..at(self.cols.end));
+        (0..self.lanes).map(move |row| &bytes[row * stride..][cols.clone()])
+    }
 }
 
 /// Unpacks a stretch into a panel as long as it; lanes without a row are zero.
@@ -166,6 +180,23 @@ pub(super) fn unpack(isa: Isa, weights: &Stretch, ahead: &mut Ahead, panel: &mut
         return avx512::unpack(avx512, weights, ahead, panel);
     }
     with_block!(weights.format, B => blocks::<B, _>(isa, weights, ahead, panel), unreachable!("plain floats have no codes"));
+}
+
+/// Unpacks a stretch and multiplies a tile with it, at the same time where that pays.
+pub(super) fn unpack_and_multiply<const PLANES: usize, const W: usize>(
+    isa: Isa,
+    coding: Coding,
+    weights: &Stretch,
+    ahead: &mut Ahead,
+    tile: Tile,
+    panel: &mut Panel,
+) {
+    #[cfg(target_arch = "x86_64")]
+    if let (Some(avx512), LANES, true) = (isa.avx512(), weights.lanes, avx512::multiplies(weights.format)) {
+        return avx512::multiply::<PLANES, W>(avx512, weights, ahead, tile, panel);
+    }
+    unpack(isa, weights, ahead, panel);
+    integer::multiply::<PLANES, W>(isa, coding, tile, panel);
 }
 
 /// The capability by which a format is unpacked with instructions of its own.
@@ -193,14 +224,13 @@ impl<B: Coded<N>, const N: usize> Kernel for Blocks<'_, '_, '_, B, N> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Blocks { weights: Stretch { rows, cols, .. }, ahead, panel, .. } = self;
+        let Blocks { weights, ahead, panel, .. } = self;
         let mut lanes = [[0; CHUNK]; LANES];
         for (chunk, codes) in panel.codes.chunks_mut(CHUNK / 4).enumerate() {
             ahead.step(CHUNK / 32);
-            let first = cols.start / N + chunk * (CHUNK / N);
-            let blocks = codes.len() * 4 / N;
+            let (first, blocks) = (chunk * (CHUNK / N), codes.len() * 4 / N);
             let group = chunk * (CHUNK / B::GROUP);
-            for (lane, row) in rows.iter().enumerate() {
+            for (lane, row) in weights.rows().enumerate() {
                 let row = &bytemuck::cast_slice::<u8, B>(row)[first..first + blocks];
                 for (i, (block, codes)) in row.iter().zip(lanes[lane].as_chunks_mut::<N>().0).enumerate() {
                     block.codes(codes);
@@ -214,7 +244,7 @@ impl<B: Coded<N>, const N: usize> Kernel for Blocks<'_, '_, '_, B, N> {
             }
             simd.interleave(&lanes, codes);
         }
-        clear_from(rows.len(), panel);
+        clear_from(weights.lanes, panel);
     }
 }
 
@@ -285,7 +315,7 @@ mod tests {
                     let first = if cols > 512 { 256 } else { 0 };
                     let mut memory = Memory::default();
                     let mut panel = memory.panel(&coding, cols - first);
-                    let stretch = Stretch { format, rows: &rows, cols: first..cols };
+                    let stretch = Stretch { format, bytes: &bytes, stride: row_bytes, lanes, cols: first..cols };
                     unpack(isa, &stretch, &mut Ahead::new(&[], 1), &mut panel);
                     let mut want = vec![0.0; cols];
                     for lane in 0..LANES {

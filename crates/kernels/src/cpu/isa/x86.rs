@@ -171,7 +171,8 @@ impl Avx512 {
         .then_some(Self(()))
     }
 
-    pub(super) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+    /// Runs a kernel that is compiled for this instruction set alone.
+    pub(in crate::cpu) fn run<K: Kernel>(self, kernel: K) -> K::Output {
         #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,gfni")]
         fn compiled<K: Kernel>(simd: Avx512, kernel: K) -> K::Output {
             kernel.run(simd)

@@ -7,8 +7,8 @@ use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
 use argon_gguf::Format;
-use argon_gguf::quant::blocks::*;
 
+use super::super::integer::{Multiply, NARROW, Supply, Tile};
 use super::{Ahead, Panel, Stretch, clear_from};
 use crate::cpu::isa::{Avx512, LANES};
 
@@ -18,16 +18,38 @@ pub(super) fn takes(format: Format) -> bool {
 }
 
 /// Unpacks a stretch of a format that is [taken](takes).
-pub(super) fn unpack(_: Avx512, weights: &Stretch, ahead: &mut Ahead, panel: &mut Panel) {
-    // SAFETY: the capability proves the features.
-    unsafe {
-        match weights.format {
-            Format::IQ2_XS => grid::iq2_xs(&Rows::<BlockIQ2_XS>::new::<256>(weights), ahead, panel),
-            Format::IQ4_NL => nibble::iq4_nl(&Rows::<BlockIQ4_NL>::new::<32>(weights), ahead, panel),
-            format => unreachable!("{format} is not taken"),
-        }
+pub(super) fn unpack(avx512: Avx512, weights: &Stretch, ahead: &mut Ahead, panel: &mut Panel) {
+    match weights.format {
+        Format::IQ2_XS => all(grid::Iq2Xs::new(avx512, weights, ahead), panel),
+        Format::IQ4_NL => all(nibble::Iq4Nl::new(avx512, weights, ahead), panel),
+        format => unreachable!("{format} is not taken"),
     }
-    clear_from(weights.rows.len(), panel);
+    clear_from(weights.lanes, panel);
+}
+
+/// All blocks of a panel.
+fn all(mut supply: impl Supply, panel: &mut Panel) {
+    for b in 0..panel.codes.len() / 8 {
+        supply.block(b, panel);
+    }
+}
+
+/// Whether [`multiply`] takes a format: IQ2_XS at ten rows gains a fifteenth, IQ4_NL gains nothing.
+pub(super) fn multiplies(format: Format) -> bool {
+    matches!(format, Format::IQ2_XS)
+}
+
+/// Unpacks a stretch of sixteen rows in a format for which [`multiplies`] holds, and multiplies a tile with it meanwhile.
+pub(super) fn multiply<const PLANES: usize, const W: usize>(
+    avx512: Avx512,
+    weights: &Stretch,
+    ahead: &mut Ahead,
+    tile: Tile,
+    panel: &mut Panel,
+) {
+    assert!(multiplies(weights.format) && weights.lanes == LANES);
+    let supply = grid::Iq2Xs::new(avx512, weights, ahead);
+    avx512.run(Multiply::<PLANES, W, 2, NARROW, _> { tile, panel, supply });
 }
 
 /// Some blocks of sixteen rows, as many in each.
@@ -38,18 +60,24 @@ struct Rows<'a, B> {
 }
 
 impl<'a, B: bytemuck::Pod> Rows<'a, B> {
-    /// The blocks of `N` columns of which `cols` consists; rows that are missing repeat the first.
-    fn new<const N: usize>(Stretch { rows, cols, .. }: &Stretch<'a>) -> Self {
-        let blocks = |row: &&'a [u8]| &bytemuck::cast_slice::<u8, B>(row)[cols.start / N..cols.end / N];
-        let first = std::array::from_fn(|i| blocks(rows.get(i).unwrap_or(&rows[0])).as_ptr());
-        Self { first, blocks: cols.len() / N, life: PhantomData }
+    /// The blocks of a stretch; rows that are missing repeat the last.
+    fn new(weights: &Stretch<'a>) -> Self {
+        const { assert!(align_of::<B>() == 1) }
+        let Stretch { format, bytes, stride, lanes, cols } = weights;
+        assert!(size_of::<B>() == format.block_bytes() && *lanes > 0);
+        let (start, end) = (cols.start / format.block_len(), cols.end / format.block_len());
+        assert!((lanes - 1) * stride + end * size_of::<B>() <= bytes.len() && start <= end);
+        let first = bytes[start * size_of::<B>()..].as_ptr();
+        // SAFETY: row `lanes - 1` begins inside the bytes, which was checked.
+        let first = std::array::from_fn(|row| unsafe { first.add(row.min(lanes - 1) * stride).cast::<B>() });
+        Self { first, blocks: end - start, life: PhantomData }
     }
 
     /// Block `b` of every row.
     #[inline(always)]
     fn at(&self, b: usize) -> [&'a B; LANES] {
         assert!(b < self.blocks, "block {b} of {}", self.blocks);
-        // SAFETY: inside the slices that `new` found.
+        // SAFETY: inside the bytes that `new` checked.
         std::array::from_fn(|row| unsafe { &*self.first[row].add(b) })
     }
 }

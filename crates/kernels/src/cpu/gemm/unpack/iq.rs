@@ -8,14 +8,23 @@ use super::{Coded, half, nibbles};
 /// The zero of signed magnitudes up to 62.
 const MIDDLE: u8 = 64;
 
-/// Eight magnitudes with signs: bit `j` of `signs` makes weight `j` negative.
+/// A byte of ones for each bit of a byte.
+static MASKS: [u64; 256] = {
+    let mut masks = [0; 256];
+    let mut i = 0;
+    while i < 8 * masks.len() {
+        masks[i / 8] |= if (i / 8) >> (i % 8) & 1 == 1 { 0xff << (8 * (i % 8)) } else { 0 };
+        i += 1;
+    }
+    masks
+};
+
+/// Eight magnitudes with signs: bit `j` of `signs` makes weight `j` negative. No byte carries into the next: `64 +- magnitude`
+/// is in 2..=126.
 #[inline(always)]
 fn signed(magnitudes: u64, signs: u8, codes: &mut [u8; 8]) {
-    let magnitudes = magnitudes.to_le_bytes();
-    for j in 0..8 {
-        let negative = 0u8.wrapping_sub(signs >> j & 1);
-        codes[j] = MIDDLE.wrapping_add(magnitudes[j] ^ negative).wrapping_sub(negative);
-    }
+    let zeros = u64::from_le_bytes([MIDDLE; 8]);
+    *codes = (zeros + magnitudes - 2 * (magnitudes & MASKS[usize::from(signs)])).to_le_bytes();
 }
 
 /// Two groups of four magnitudes as one of eight.

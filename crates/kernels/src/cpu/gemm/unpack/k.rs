@@ -1,4 +1,7 @@
-//! Super-blocks of 256 weights whose groups have small integer scales.
+//! Super-blocks of 256 weights whose groups have small integer scales. Loops have constant bounds and work on copies of
+//! arrays of that length: such loops become vector code, those over slices did not.
+
+#![allow(clippy::needless_range_loop)]
 
 use argon_gguf::quant::blocks::*;
 
@@ -33,9 +36,11 @@ impl Coded<256> for BlockQ3_K {
     fn codes(&self, codes: &mut [u8; 256]) {
         two_bits(&self.qs, codes);
         for (run, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-            for (code, high) in codes.iter_mut().zip(self.hmask) {
-                *code |= (high >> run & 1) << 2;
+            let (mut out, high) = (*codes, self.hmask);
+            for i in 0..32 {
+                out[i] |= (high[i] >> run & 1) << 2;
             }
+            *codes = out;
         }
     }
 
@@ -51,9 +56,11 @@ impl Coded<256> for BlockQ3_K {
 #[inline(always)]
 fn two_bits(qs: &[u8; 64], codes: &mut [u8; 256]) {
     for (run, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-        for (code, q) in codes.iter_mut().zip(&qs[run / 4 * 32..]) {
-            *code = q >> (run % 4 * 2) & 3;
+        let (mut out, qs) = (*codes, qs.as_chunks::<32>().0[run / 4]);
+        for i in 0..32 {
+            out[i] = qs[i] >> (run % 4 * 2) & 3;
         }
+        *codes = out;
     }
 }
 
@@ -87,9 +94,11 @@ impl Coded<256> for BlockQ5_K {
     fn codes(&self, codes: &mut [u8; 256]) {
         four_bits(&self.qs, codes);
         for (run, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-            for (code, high) in codes.iter_mut().zip(self.qh) {
-                *code |= (high >> run & 1) << 4;
+            let (mut out, high) = (*codes, self.qh);
+            for i in 0..32 {
+                out[i] |= (high[i] >> run & 1) << 4;
             }
+            *codes = out;
         }
     }
 
@@ -108,9 +117,11 @@ impl Coded<256> for BlockQ5_K {
 #[inline(always)]
 fn four_bits(qs: &[u8; 128], codes: &mut [u8; 256]) {
     for (run, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-        for (code, q) in codes.iter_mut().zip(&qs[run / 2 * 32..]) {
-            *code = q >> (run % 2 * 4) & 15;
+        let (mut out, qs) = (*codes, qs.as_chunks::<32>().0[run / 2]);
+        for i in 0..32 {
+            out[i] = qs[i] >> (run % 2 * 4) & 15;
         }
+        *codes = out;
     }
 }
 
@@ -136,11 +147,12 @@ impl Coded<256> for BlockQ6_K {
             // In a half of 128 weights: `ql` has quarters 0 and 1 in its low nibbles, 2 and 3 in its high ones; `qh` has the
             // four of them in two bits each.
             let (half, quarter) = (run / 4, run % 4);
-            let low = &self.ql[half * 64 + quarter % 2 * 32..][..32];
-            let high = &self.qh[half * 32..][..32];
-            for ((code, low), high) in codes.iter_mut().zip(low).zip(high) {
-                *code = (high >> (quarter * 2) & 3) << 4 | low >> (quarter / 2 * 4) & 15;
+            let low = self.ql.as_chunks::<32>().0[half * 2 + quarter % 2];
+            let (mut out, high) = (*codes, self.qh.as_chunks::<32>().0[half]);
+            for i in 0..32 {
+                out[i] = (high[i] >> (quarter * 2) & 3) << 4 | low[i] >> (quarter / 2 * 4) & 15;
             }
+            *codes = out;
         }
     }
 

@@ -5,8 +5,8 @@ use std::arch::x86_64::*;
 use argon_gguf::quant::blocks::*;
 use argon_gguf::quant::tables::*;
 
-use super::{Ahead, Panel, Rows, bytes, halves};
-use crate::cpu::isa::{Codes, Floats, LANES, store, transpose};
+use super::{Ahead, Panel, Rows, Stretch, Supply, bytes, halves};
+use crate::cpu::isa::{Avx512, Codes, Floats, LANES, store, transpose};
 
 /// The magnitudes of the 2-bit grids.
 const LEVELS: [u8; 3] = [8, 25, 43];
@@ -101,17 +101,26 @@ fn expand(low: __m512i, high: __m512i, signs: __m512i, codes: &mut [Codes; 8]) {
     }
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
-pub(super) fn iq2_xs(rows: &Rows<BlockIQ2_XS>, ahead: &mut Ahead, panel: &mut Panel) {
-    // In every eight bytes, that is four words: the low bytes, then the high ones.
-    let split = _mm512_set4_epi32(0x0f0d_0b09, 0x0e0c_0a08, 0x0705_0301, 0x0604_0200);
-    // The byte above seven sign bits shifted up by one: those bits, and their parity on top.
-    let parity = _mm512_set1_epi64(0x0204_0810_2040_80fe);
-    let one = _mm512_set1_epi8(1);
-    let (codes, _) = panel.codes.as_chunks_mut::<64>();
-    let (scales, _) = panel.scales.as_chunks_mut::<16>();
-    for (b, (codes, scales)) in codes.iter_mut().zip(scales).enumerate() {
-        let blocks = rows.at(b);
+/// IQ2_XS, a run of 32 columns at a time.
+pub(super) struct Iq2Xs<'a, 'b, 'c> {
+    rows: Rows<'a, BlockIQ2_XS>,
+    ahead: &'c mut Ahead<'b>,
+    /// For each run of a block, what the indices' low bytes are, then the high ones.
+    words: [Codes; LANES],
+}
+
+impl<'a, 'b, 'c> Iq2Xs<'a, 'b, 'c> {
+    pub fn new(_: Avx512, weights: &Stretch<'a>, ahead: &'c mut Ahead<'b>) -> Self {
+        Self { rows: Rows::new(weights), ahead, words: [Codes::default(); LANES] }
+    }
+
+    /// Reads block `b`, of 256 columns, of all rows.
+    #[inline(never)]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+    fn read(&mut self, b: usize, scales: &mut [Floats; 16]) {
+        // In every eight bytes, that is four words: the low bytes, then the high ones.
+        let split = _mm512_set4_epi32(0x0f0d_0b09, 0x0e0c_0a08, 0x0705_0301, 0x0604_0200);
+        let blocks = self.rows.at(b);
         let mut d = [[0; 2]; LANES];
         let mut nibbles = [[0; 8]; LANES];
         let mut words = [_mm512_setzero_si512(); LANES];
@@ -120,17 +129,39 @@ pub(super) fn iq2_xs(rows: &Rows<BlockIQ2_XS>, ahead: &mut Ahead, panel: &mut Pa
             nibbles[row] = blocks[row].scales;
             words[row] = _mm512_shuffle_epi8(bytes(bytemuck::cast_ref(&blocks[row].qs)), split);
         }
-        let words = transpose(words);
-        for (run, codes) in codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            ahead.step(1);
-            let (index, high) = (words[2 * run], words[2 * run + 1]);
-            let (bit7, bit8) = (_mm512_movepi8_mask(index), _mm512_test_epi8_mask(high, one));
-            let low_levels = look_up_512(&IQ2XS_LOW, index, bit7, bit8);
-            let high_levels = look_up_512(&IQ2XS_HIGH, index, bit7, bit8);
-            let signs = _mm512_gf2p8affine_epi64_epi8::<0>(high, parity);
-            expand(low_levels, high_levels, signs, codes);
+        for (to, words) in self.words.iter_mut().zip(transpose(words)) {
+            store(words, to);
         }
         quarter_scales(halves(&d), &nibbles, scales);
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
+    fn unpack(&self, run: usize, codes: &mut [Codes; 8]) {
+        // The byte above seven sign bits shifted up by one: those bits, and their parity on top.
+        let parity = _mm512_set1_epi64(0x0204_0810_2040_80fe);
+        let (index, high) = (bytes(&self.words[2 * run].0), bytes(&self.words[2 * run + 1].0));
+        let (bit7, bit8) = (_mm512_movepi8_mask(index), _mm512_test_epi8_mask(high, _mm512_set1_epi8(1)));
+        let low_levels = look_up_512(&IQ2XS_LOW, index, bit7, bit8);
+        let high_levels = look_up_512(&IQ2XS_HIGH, index, bit7, bit8);
+        let signs = _mm512_gf2p8affine_epi64_epi8::<0>(high, parity);
+        expand(low_levels, high_levels, signs, codes);
+    }
+}
+
+impl Supply for Iq2Xs<'_, '_, '_> {
+    #[inline(always)]
+    fn block(&mut self, b: usize, panel: &mut Panel) {
+        self.ahead.step(1);
+        let (scales, _) = panel.scales.as_chunks_mut();
+        let (codes, _) = panel.codes.as_chunks_mut();
+        // SAFETY: `new` took the capability.
+        unsafe {
+            if b.is_multiple_of(8) {
+                self.read(b / 8, &mut scales[b / 8]);
+            }
+            self.unpack(b % 8, &mut codes[b]);
+        }
     }
 }
 

@@ -5,8 +5,8 @@ use std::arch::x86_64::*;
 use argon_gguf::quant::blocks::*;
 
 use super::super::iq::UNEVEN;
-use super::{Ahead, Panel, Rows, bytes};
-use crate::cpu::isa::store;
+use super::{Ahead, Panel, Rows, Stretch, Supply, bytes};
+use crate::cpu::isa::{Avx512, Codes, Floats, store};
 
 /// What vpermb takes as a table of 16 entries, whatever is in the upper bits of an index.
 const fn four_times(table: &[u8; 16]) -> [u8; 64] {
@@ -21,19 +21,32 @@ const fn four_times(table: &[u8; 16]) -> [u8; 64] {
 
 static UNEVEN_TABLE: [u8; 64] = four_times(&UNEVEN);
 
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-pub(super) fn iq4_nl(rows: &Rows<BlockIQ4_NL>, ahead: &mut Ahead, panel: &mut Panel) {
-    let table = bytes(&UNEVEN_TABLE);
-    let mut halves = [_mm256_setzero_si256(); 4];
-    let (codes, _) = panel.codes.as_chunks_mut::<8>();
-    for (b, (codes, scales)) in codes.iter_mut().zip(panel.scales.iter_mut()).enumerate() {
-        ahead.step(1);
-        if b % 4 == 0 {
-            halves = scales_of_four(rows, b);
-        }
+/// IQ4_NL, a block of 32 columns at a time.
+pub(super) struct Iq4Nl<'a, 'b, 'c> {
+    rows: Rows<'a, BlockIQ4_NL>,
+    ahead: &'c mut Ahead<'b>,
+    /// The scales of four blocks.
+    scales: [__m256i; 4],
+}
+
+impl<'a, 'b, 'c> Iq4Nl<'a, 'b, 'c> {
+    pub fn new(_: Avx512, weights: &Stretch<'a>, ahead: &'c mut Ahead<'b>) -> Self {
+        Self { rows: Rows::new(weights), ahead, scales: bytemuck::Zeroable::zeroed() }
+    }
+
+    #[inline(never)]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+    fn read_scales(&mut self, b: usize) {
+        self.scales = scales_of_four(&self.rows, b);
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+    fn unpack(&self, b: usize, scales: &mut Floats, codes: &mut [Codes; 8]) {
+        let table = bytes(&UNEVEN_TABLE);
         // SAFETY: the aligned array is one vector long.
-        unsafe { _mm512_store_ps(scales.0.as_mut_ptr(), _mm512_cvtph_ps(halves[b % 4])) };
-        let blocks = rows.at(b);
+        unsafe { _mm512_store_ps(scales.0.as_mut_ptr(), _mm512_cvtph_ps(self.scales[b % 4])) };
+        let blocks = self.rows.at(b);
         let mut quads = [_mm512_setzero_si512(); 4];
         for (i, quads) in quads.iter_mut().enumerate() {
             // SAFETY: 16 bytes each.
@@ -55,6 +68,21 @@ pub(super) fn iq4_nl(rows: &Rows<BlockIQ4_NL>, ahead: &mut Ahead, panel: &mut Pa
         for (i, column) in columns.into_iter().enumerate() {
             store(_mm512_permutexvar_epi8(column, table), &mut codes[i]);
             store(_mm512_permutexvar_epi8(_mm512_srli_epi16::<4>(column), table), &mut codes[4 + i]);
+        }
+    }
+}
+
+impl Supply for Iq4Nl<'_, '_, '_> {
+    #[inline(always)]
+    fn block(&mut self, b: usize, panel: &mut Panel) {
+        self.ahead.step(1);
+        let (codes, _) = panel.codes.as_chunks_mut();
+        // SAFETY: `new` took the capability.
+        unsafe {
+            if b.is_multiple_of(4) {
+                self.read_scales(b);
+            }
+            self.unpack(b, &mut panel.scales[b], &mut codes[b]);
         }
     }
 }
