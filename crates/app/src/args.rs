@@ -6,7 +6,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 /// Prefills prompts through mixture-of-experts language models in GGUF files.
 ///
@@ -69,7 +70,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub session: SessionArgs,
     /// Context in tokens; 0: what the model was trained for [default: prompt and answer together, in a chat 8192]
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
     pub ctx_size: Option<usize>,
     #[command(flatten)]
     pub sampling: SamplingArgs,
@@ -109,7 +110,7 @@ pub struct PromptArgs {
 #[derive(Debug, Args)]
 pub struct SessionArgs {
     /// Tokens that go through the model at once (-ub)
-    #[arg(long, value_name = "N", default_value_t = 2048)]
+    #[arg(long, value_name = "N", default_value_t = 2048, allow_negative_numbers = true)]
     pub ubatch_size: usize,
     /// Type of the cached keys, f32 or f16 (-ctk) [default: f16, for logits f32]
     #[arg(long, value_name = "TYPE")]
@@ -156,7 +157,7 @@ pub struct DeviceArgs {
     #[arg(long, value_name = "NAME", default_value = "cpu")]
     pub device: String,
     /// Threads of the cpu device, at most as many as the machine runs at once [default: all of them]
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
     pub threads: Option<usize>,
     /// Precision mode: f32, f16, bf16 or int8, where the device has it [default: the device's, for logits f32]
     #[arg(long, value_name = "MODE")]
@@ -243,7 +244,7 @@ pub struct PerplexityArgs {
     #[arg(short, long, value_name = "FILE")]
     pub file: PathBuf,
     /// Tokens of a window; the second half of each counts
-    #[arg(short, long, value_name = "N", default_value_t = 512)]
+    #[arg(short, long, value_name = "N", default_value_t = 512, allow_negative_numbers = true)]
     pub ctx_size: usize,
     /// Stop after N windows; -1: read the whole text
     #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true)]
@@ -275,7 +276,7 @@ pub struct KernelsArgs {
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
     /// Threads of the cpu device, at most as many as the machine runs at once [default: all of them]
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
     pub threads: Option<usize>,
     /// One precision mode instead of all that a device has
     #[arg(long, value_name = "MODE")]
@@ -331,21 +332,41 @@ pub struct OracleArgs {
 
 /// Parses the command line of this process; on `--help`, `--version` and mistakes, prints and exits as clap does.
 pub fn parse() -> Cli {
-    Cli::parse_from(spell_out(std::env::args_os()))
+    let args = spell_out(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    Cli::parse_from(args)
 }
 
 /// The short flags of several letters, and the long ones they stand for.
 const LONG_SHORTS: [(&str, &str); 3] =
     [("-ub", "--ubatch-size"), ("-ctk", "--cache-type-k"), ("-ctv", "--cache-type-v")];
 
+/// Short flags of llama.cpp that Argon has nothing for. The parser would read them as several flags of one letter each.
+const UNKNOWN_SHORTS: [&str; 22] = [
+    "-bs", "-cmoe", "-cnv", "-dev", "-fa", "-hf", "-hff", "-hft", "-kvu", "-lv", "-md", "-mg", "-mu", "-ncmoe", "-ngl",
+    "-nkvo", "-no-cnv", "-np", "-ot", "-pg", "-sm", "-st",
+];
+
+/// The same, where Argon has another name for it.
+const OTHER_SHORTS: [(&str, &str); 2] = [("-sys", "--system"), ("-tb", "--threads")];
+
 /// Replaces short flags of several letters by the long ones, but not a prompt that looks like one, nor what follows `--`.
-fn spell_out(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+///
+/// # Errors
+/// Names the flag of llama.cpp that is none here.
+fn spell_out(args: impl IntoIterator<Item = OsString>) -> Result<Vec<OsString>, clap::Error> {
     let mut out: Vec<OsString> = Vec::new();
     let mut args = args.into_iter();
     while let Some(arg) = args.next() {
         let long = LONG_SHORTS.iter().find(|(short, _)| arg == *short).map(|(_, long)| OsString::from(long));
+        if UNKNOWN_SHORTS.iter().any(|short| arg == *short) {
+            let what = format!("argon has no flag {}", arg.display());
+            return Err(Cli::command().error(ErrorKind::UnknownArgument, what));
+        }
+        if let Some((short, long)) = OTHER_SHORTS.iter().find(|(short, _)| arg == *short) {
+            return Err(Cli::command().error(ErrorKind::UnknownArgument, format!("{short} is {long} here")));
+        }
         let ends_flags = arg == "--";
-        let takes_anything = arg == "-p" || arg == "--prompt";
+        let takes_anything = arg == "-p" || arg == "--prompt" || arg == "--system";
         out.push(long.unwrap_or(arg));
         if takes_anything {
             out.extend(args.next());
@@ -353,16 +374,15 @@ fn spell_out(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
             out.extend(args.by_ref());
         }
     }
-    out
+    Ok(out)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn parsed(line: &str) -> Result<Cli, clap::Error> {
-        Cli::try_parse_from(spell_out(line.split(' ').map(OsString::from)))
+        spell_out(line.split(' ').map(OsString::from)).and_then(Cli::try_parse_from)
     }
 
     #[test]
@@ -378,6 +398,26 @@ mod tests {
         assert_eq!(run.session.cache_type_k.as_deref(), Some("f16"));
         assert_eq!(run.session.cache_type_v.as_deref(), Some("f32"));
         assert_eq!((run.predict, run.ctx_size), (Some(-1), Some(0)));
+    }
+
+    #[test]
+    fn flags_of_llama_cpp_that_are_none_here_are_named() {
+        for flag in UNKNOWN_SHORTS.into_iter().chain(OTHER_SHORTS.map(|(short, _)| short)) {
+            let error = parsed(&format!("argon run {flag} 99")).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::UnknownArgument);
+            assert!(error.to_string().contains(flag), "{error}");
+        }
+        let cli = parsed("argon run -p -ngl").unwrap();
+        let Some(Command::Run(run)) = cli.command else { panic!("{cli:?}") };
+        assert_eq!(run.prompt.prompt.as_deref(), Some("-ngl"));
+    }
+
+    #[test]
+    fn a_negative_number_is_refused_with_its_flag() {
+        for flag in ["--ctx-size", "--threads", "--ubatch-size"] {
+            let error = parsed(&format!("argon run {flag} -1")).unwrap_err().to_string();
+            assert!(error.contains(flag) && error.contains("-1"), "{error}");
+        }
     }
 
     #[test]

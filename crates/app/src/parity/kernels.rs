@@ -10,6 +10,7 @@ use super::model;
 use super::report::{self, Compared, Report, Row};
 use crate::device;
 use crate::failure::{Failure, OrFail, stdout_failure};
+use crate::output::can_be_written;
 use crate::settings::{Parity, Part};
 
 /// Runs the command: a table for each device on standard output, and the report.
@@ -17,7 +18,10 @@ use crate::settings::{Parity, Part};
 /// # Errors
 /// Of the input, if a device that was named is not here; of the work, if something differs.
 pub fn run(settings: &Parity) -> Result<(), Failure> {
-    let mut report = Report::new(settings);
+    if let Some(path) = &settings.report {
+        can_be_written(path)?;
+    }
+    let mut report = Report::new();
     let mut out = io::stdout().lock();
     for device in devices(settings, &mut report)? {
         let compared = compare(&*device, &device, settings)?;

@@ -9,7 +9,6 @@ use argon_kernels::cpu::machine;
 use argon_kernels::parity::{Distance, Finding};
 use serde::Serialize;
 
-use crate::settings::Parity;
 use crate::table;
 
 /// Everything that was compared.
@@ -87,7 +86,8 @@ impl Row {
 
 impl Report {
     /// Nothing compared yet.
-    pub fn new(settings: &Parity) -> Report {
+    pub fn new() -> Report {
+        let asked: Vec<_> = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
         Report {
             argon: env!("CARGO_PKG_VERSION"),
             machine: Machine {
@@ -97,7 +97,7 @@ impl Report {
                 threads: std::thread::available_parallelism().map_or(1, NonZero::get),
                 memory_bytes: machine::memory(),
             },
-            asked: format!("{:?}", settings.request),
+            asked: asked.join(" "),
             absent: Vec::new(),
             devices: Vec::new(),
         }

@@ -17,7 +17,7 @@ pub enum Preset {
     /// Mixtral 8x7B
     #[value(name = "mixtral-8x7b")]
     Mixtral8x7b,
-    /// All parts of Qwen3.8-Flash-Next in a few hundred kilobytes
+    /// All parts of Qwen3.8-Flash-Next in three megabytes
     Tiny,
 }
 
