@@ -176,7 +176,7 @@ impl Session {
         logits: Logits,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Option<LogitsOut>, EngineError> {
-        self.run(tokens, logits, progress, &mut Blind)
+        self.prefill_watched(tokens, logits, progress, &mut Blind)
     }
 
     /// [`prefill`](Self::prefill) in the sight of `probe`, without stops.
@@ -186,7 +186,7 @@ impl Session {
         logits: Logits,
         probe: &mut dyn Probe,
     ) -> Result<Option<LogitsOut>, EngineError> {
-        self.run(tokens, logits, &mut |_| ControlFlow::Continue(()), probe)
+        self.prefill_watched(tokens, logits, &mut |_| ControlFlow::Continue(()), probe)
     }
 
     /// [`prefill`](Self::prefill) in the sight of `probe`.
@@ -197,7 +197,33 @@ impl Session {
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
         probe: &mut dyn Probe,
     ) -> Result<Option<LogitsOut>, EngineError> {
-        self.run(tokens, logits, progress, probe)
+        probe.enter(Stage::Checks, None);
+        self.check(tokens)?;
+        probe.enter(Stage::Other, None);
+        let total = tokens.len();
+        let mut out = self.room_for(logits, total)?;
+        let mut so_far =
+            Progress { done: 0, total, chunk: 0, layers_done: 0, layers: self.engine.model.config.layers() };
+        let mut stop = false;
+        for chunk in tokens.chunks(self.options.chunk) {
+            let done = so_far.done + chunk.len();
+            let first_row = match logits {
+                Logits::All => 0,
+                Logits::Last if done == total => chunk.len() - 1,
+                _ => chunk.len(),
+            };
+            self.unfinished = true;
+            self.step(chunk, first_row, probe, &mut out, |layers_done| {
+                stop |= progress(Progress { chunk: chunk.len(), layers_done, ..so_far }).is_break();
+            })?;
+            self.unfinished = false;
+            so_far.done = done;
+            stop |= progress(so_far).is_break();
+            if stop && done < total {
+                return Err(EngineError::Stopped { done, total });
+            }
+        }
+        Ok(Some(out).filter(|out| !out.values.is_empty()))
     }
 
     /// Forgets everything: afterwards the session is like a new one, to the bit.
@@ -279,42 +305,6 @@ impl Session {
             Ok(StatePart { layer, name: state.name, values })
         };
         self.state.tensors().map(part).collect()
-    }
-
-    fn run(
-        &mut self,
-        tokens: &[u32],
-        logits: Logits,
-        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-        probe: &mut dyn Probe,
-    ) -> Result<Option<LogitsOut>, EngineError> {
-        probe.enter(Stage::Checks, None);
-        self.check(tokens)?;
-        probe.enter(Stage::Other, None);
-        let total = tokens.len();
-        let mut out = self.room_for(logits, total)?;
-        let mut so_far =
-            Progress { done: 0, total, chunk: 0, layers_done: 0, layers: self.engine.model.config.layers() };
-        let mut stop = false;
-        for chunk in tokens.chunks(self.options.chunk) {
-            let done = so_far.done + chunk.len();
-            let first_row = match logits {
-                Logits::All => 0,
-                Logits::Last if done == total => chunk.len() - 1,
-                _ => chunk.len(),
-            };
-            self.unfinished = true;
-            self.step(chunk, first_row, probe, &mut out, |layers_done| {
-                stop |= progress(Progress { chunk: chunk.len(), layers_done, ..so_far }).is_break();
-            })?;
-            self.unfinished = false;
-            so_far.done = done;
-            stop |= progress(so_far).is_break();
-            if stop && done < total {
-                return Err(EngineError::Stopped { done, total });
-            }
-        }
-        Ok(Some(out).filter(|out| !out.values.is_empty()))
     }
 
     /// Refuses a prompt before anything is changed.
