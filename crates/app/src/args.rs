@@ -219,15 +219,8 @@ pub struct BenchModelArgs {
     /// How often each is measured
     #[arg(short, long, value_name = "N", default_value_t = 5)]
     pub repetitions: usize,
-    /// JSON file to write as well: an array with a record for each measurement
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// CSV file to write, a line for each measurement
-    #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
-    /// Page of pictures to write; for it the longest prompt is read once more, watched stage by stage
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    #[command(flatten)]
+    pub outputs: crate::bench::OutputArgs,
     #[command(flatten)]
     pub session: SessionArgs,
     #[command(flatten)]

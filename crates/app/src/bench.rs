@@ -10,6 +10,7 @@ mod gather;
 mod machine;
 pub mod model;
 mod moe;
+mod outputs;
 pub mod page;
 mod plan;
 pub mod report;
@@ -18,13 +19,13 @@ mod setup;
 pub mod times;
 
 use std::fmt;
-use std::path::Path;
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
 
 use crate::args::BenchModelArgs;
-use crate::failure::{Failure, OrFail};
+use crate::failure::Failure;
+
+pub use outputs::OutputArgs;
 
 /// `argon bench`.
 #[derive(Debug, Args)]
@@ -46,7 +47,8 @@ pub enum BenchCommand {
     Moe(args::MoeArgs),
     /// Time dense products, format by format
     Dense(args::DenseArgs),
-    /// Time prompts and generation of a whole model, as llama-bench does
+    /// Time prompts and generation of a whole model, as llama-bench does; for a page of pictures, the longest prompt is read
+    /// once more, watched stage by stage
     Model(BenchModelArgs),
 }
 
@@ -85,12 +87,6 @@ impl fmt::Display for Speed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.2} ± {:.2}", self.mean, self.deviation)
     }
-}
-
-/// Writes `records` to `path` as a JSON array.
-fn write_json(path: &Path, records: &[impl Serialize]) -> Result<(), Failure> {
-    let json = serde_json::to_string_pretty(records).or_work("JSON")?;
-    std::fs::write(path, json + "\n").or_work(path.display())
 }
 
 #[cfg(test)]

@@ -351,12 +351,8 @@ pub struct BenchModel {
     pub repetitions: usize,
     /// Chunks and caches.
     pub session: Session,
-    /// The JSON file to write.
-    pub json: Option<PathBuf>,
-    /// The CSV file to write.
-    pub csv: Option<PathBuf>,
-    /// The page to write.
-    pub html: Option<PathBuf>,
+    /// The files to write; for the page, the longest prompt is read once more.
+    pub outputs: crate::bench::OutputArgs,
     /// What computes.
     pub device: Device,
 }
@@ -409,9 +405,7 @@ impl TryFrom<args::BenchModelArgs> for BenchModel {
             tests: all,
             repetitions: within("--repetitions", args.repetitions, 1, 1_000_000)?,
             session: Session::new(args.session, DType::F16)?,
-            json: args.json,
-            csv: args.csv,
-            html: args.html,
+            outputs: args.outputs,
             device: args.device.try_into()?,
         })
     }

@@ -1,10 +1,9 @@
 //! The flags of the benches of a layer's parts, and what they mean.
 
-use std::path::PathBuf;
-
 use argon_gguf::Format;
 use clap::Args;
 
+use super::outputs::OutputArgs;
 use super::routing::{Routing, Source};
 use crate::args::DeviceArgs;
 use crate::failure::Failure;
@@ -132,15 +131,8 @@ pub struct CommonArgs {
     /// How often each is measured [default: as often as half a second allows, 7 to 201 times]
     #[arg(short, long, value_name = "N")]
     pub repetitions: Option<usize>,
-    /// JSON file to write
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// CSV file to write, a line for each measurement
-    #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
-    /// Page of pictures to write, in one file that needs no other
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    #[command(flatten)]
+    pub outputs: OutputArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
 }

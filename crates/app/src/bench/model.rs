@@ -15,14 +15,14 @@ use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use serde::Serialize;
 
-use super::{Speed, write_json};
+use super::Speed;
 use crate::failure::{Failure, OrFail, stdout_failure};
 use crate::inspect::census;
+use crate::model;
 use crate::page::Page;
 use crate::page::bars::{self, Row};
 use crate::run::profile::{Profile, Profiler};
 use crate::settings::{self, BenchTest};
-use crate::{model, output};
 
 /// What was measured on what.
 #[derive(Debug, Serialize)]
@@ -59,8 +59,7 @@ struct Setting {
 /// # Errors
 /// Of the input, or of the work.
 pub fn run(settings: settings::BenchModel) -> Result<(), Failure> {
-    let files = [&settings.json, &settings.csv, &settings.html];
-    files.into_iter().flatten().try_for_each(|path| output::can_be_written(path))?;
+    settings.outputs.can_be_written()?;
     let path = settings.model.as_deref();
     let gguf = model::open(path)?;
     let engine = model::load(&gguf, path, &settings.device)?;
@@ -84,10 +83,8 @@ pub fn run(settings: settings::BenchModel) -> Result<(), Failure> {
             setting: setting.clone(),
         });
     }
-    settings.json.as_deref().map_or(Ok(()), |path| write_json(path, &records))?;
-    settings.csv.as_deref().map_or(Ok(()), |path| std::fs::write(path, csv(&records)).or_work(path.display()))?;
-    let Some(path) = &settings.html else { return Ok(()) };
-    std::fs::write(path, html(&records, &setting, profile(&engine, &settings)?)).or_work(path.display())
+    let page = || Ok(html(&records, &setting, profile(&engine, &settings)?));
+    settings.outputs.write(&records, || csv(&records), page)
 }
 
 fn csv(records: &[Record]) -> String {

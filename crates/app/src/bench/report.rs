@@ -1,14 +1,11 @@
 //! What a bench found: one list of measurements, from which tables, files and pictures are made.
 
-use std::path::Path;
-
 use argon_plan::{Plan, meta};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::machine::Machine;
 use super::times::Times;
-use crate::failure::{Failure, OrFail};
 
 /// Everything that was measured in one run of a bench.
 #[derive(Debug, Serialize)]
@@ -141,24 +138,8 @@ pub fn loads(plan: &Plan) -> Vec<u32> {
 }
 
 impl Report {
-    /// Writes the whole of it as JSON.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub fn write_json(&self, path: &Path) -> Result<(), Failure> {
-        let json = serde_json::to_string_pretty(self).or_work("JSON")?;
-        std::fs::write(path, json + "\n").or_work(path.display())
-    }
-
-    /// Writes the measurements as CSV.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub fn write_csv(&self, path: &Path) -> Result<(), Failure> {
-        std::fs::write(path, self.csv()).or_work(path.display())
-    }
-
-    fn csv(&self) -> String {
+    /// The measurements, a line each.
+    pub fn csv(&self) -> String {
         let mut out = String::from(
             "bench,device,precision,tokens,stage,variant,median_us,p10_us,p90_us,runs,gb_per_s,gop_per_s,memory_share,operations_share\n",
         );

@@ -1,6 +1,5 @@
 //! What every bench of kernels begins and ends with: a device, its ceilings, the clock, the files to write.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use argon_kernels::device::tensor;
@@ -11,11 +10,12 @@ use serde_json::{Map, Value};
 
 use super::args::CommonArgs;
 use super::machine::Machine;
+use super::outputs::OutputArgs;
 use super::page;
 use super::report::Report;
 use super::times::Times;
 use crate::failure::{Failure, OrFail};
-use crate::{device, output, settings};
+use crate::{device, settings};
 
 /// A device that is ready to be measured.
 #[derive(Clone)]
@@ -31,14 +31,7 @@ pub struct Setup {
     /// How often each is measured; by the clock where absent.
     pub repetitions: Option<usize>,
     bench: &'static str,
-    outputs: Arc<Outputs>,
-}
-
-/// The files to write.
-struct Outputs {
-    json: Option<PathBuf>,
-    csv: Option<PathBuf>,
-    html: Option<PathBuf>,
+    outputs: OutputArgs,
 }
 
 impl Setup {
@@ -48,7 +41,7 @@ impl Setup {
     /// Of the input or of the device.
     pub fn new(bench: &'static str, args: CommonArgs) -> Result<Setup, Failure> {
         let repetitions = args.repetitions()?;
-        [&args.json, &args.csv, &args.html].into_iter().flatten().try_for_each(|path| output::can_be_written(path))?;
+        args.outputs.can_be_written()?;
         let settings = settings::Device::try_from(args.device)?;
         let device = device::open(&settings, 0)?;
         let info = device.info();
@@ -78,8 +71,7 @@ impl Setup {
             machine.operations_per_s / 1e9,
             machine.operations_how,
         );
-        let outputs = Arc::new(Outputs { json: args.json, csv: args.csv, html: args.html });
-        Ok(Setup { device, settings, precision, machine, repetitions, bench, outputs })
+        Ok(Setup { device, settings, precision, machine, repetitions, bench, outputs: args.outputs })
     }
 
     /// The same with another device of the same machine.
@@ -167,10 +159,7 @@ impl Setup {
             eprintln!("warning: {note}");
             report.notes.push(note);
         }
-        let Outputs { json, csv, html } = self.outputs.as_ref();
-        json.as_deref().map_or(Ok(()), |path| report.write_json(path))?;
-        csv.as_deref().map_or(Ok(()), |path| report.write_csv(path))?;
-        html.as_deref().map_or(Ok(()), |path| std::fs::write(path, page::of(report)).or_work(path.display()))
+        self.outputs.write(report, || report.csv(), || Ok(page::of(report)))
     }
 }
 

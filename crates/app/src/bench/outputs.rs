@@ -1,0 +1,56 @@
+//! The files that every bench writes where asked: one list of measurements as JSON, as CSV and as a page of pictures.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::failure::{Failure, OrFail};
+use crate::output;
+
+/// The files to write.
+#[derive(Clone, Debug, Default, Args)]
+pub struct OutputArgs {
+    /// JSON file to write
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// CSV file to write, a line for each measurement
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Page of pictures to write, in one file that needs no other
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+impl OutputArgs {
+    /// That all of them can be written, before anything is measured for them.
+    ///
+    /// # Errors
+    /// Of the input, naming the file that cannot.
+    pub fn can_be_written(&self) -> Result<(), Failure> {
+        [&self.json, &self.csv, &self.html].into_iter().flatten().try_for_each(|path| output::can_be_written(path))
+    }
+
+    /// Writes those that were asked for; the page, which may have to measure more, last.
+    ///
+    /// # Errors
+    /// If one cannot be written, or the page cannot be made.
+    pub fn write(
+        &self,
+        records: &impl Serialize,
+        csv: impl FnOnce() -> String,
+        html: impl FnOnce() -> Result<String, Failure>,
+    ) -> Result<(), Failure> {
+        if let Some(path) = &self.json {
+            let json = serde_json::to_string_pretty(records).or_work("JSON")?;
+            std::fs::write(path, json + "\n").or_work(path.display())?;
+        }
+        if let Some(path) = &self.csv {
+            std::fs::write(path, csv()).or_work(path.display())?;
+        }
+        if let Some(path) = &self.html {
+            std::fs::write(path, html()?).or_work(path.display())?;
+        }
+        Ok(())
+    }
+}
