@@ -159,7 +159,7 @@ pub struct DeviceArgs {
     /// Threads of the cpu device, at most as many as the machine runs at once [default: all of them]
     #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
     pub threads: Option<usize>,
-    /// Precision mode: f32, f16, bf16 or int8, where the device has it [default: the device's, for logits f32]
+    /// Precision mode: f32, f16 or int8, where the device has it [default: the device's, for logits f32]
     #[arg(long, value_name = "MODE")]
     pub precision: Option<String>,
 }

@@ -106,7 +106,7 @@ fn kind(name: &str) -> Result<DeviceKind, Failure> {
 }
 
 fn precision(name: &str) -> Result<Precision, Failure> {
-    let known = [Precision::F32, Precision::F16, Precision::Bf16, Precision::Int8];
+    let known = [Precision::F32, Precision::F16, Precision::Int8];
     let found = known.into_iter().find(|precision| precision.name() == name);
     found.ok_or_else(|| refused("--precision", name, &known.map(Precision::name).join(", ")))
 }

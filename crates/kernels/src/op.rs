@@ -19,8 +19,6 @@ pub enum Precision {
     F32,
     /// Operands at least as accurate as f16.
     F16,
-    /// Operands as bfloat16.
-    Bf16,
     /// Activations as 8-bit integers with fine-grained scales.
     Int8,
 }
@@ -31,7 +29,6 @@ impl Precision {
         match self {
             Precision::F32 => "f32",
             Precision::F16 => "f16",
-            Precision::Bf16 => "bf16",
             Precision::Int8 => "int8",
         }
     }

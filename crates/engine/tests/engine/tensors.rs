@@ -95,8 +95,8 @@ fn a_vocabulary_larger_than_the_embedding_is_refused() {
 fn a_precision_that_the_device_lacks_is_refused_with_those_it_has() {
     use argon_kernels::Precision;
     use argon_kernels::reference::ReferenceDevice;
-    let options = EngineOptions { precision: Some(Precision::Bf16) };
+    let options = EngineOptions { precision: Some(Precision::Int8) };
     let found = Engine::load(gguf("qwen3moe"), Arc::new(ReferenceDevice::default()), options).err();
-    let what = "reference has f32, not bf16".into();
+    let what = "reference has f32, not int8".into();
     assert_eq!(found, Some(EngineError::Option { option: "precision", what }));
 }

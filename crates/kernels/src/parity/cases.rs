@@ -28,7 +28,7 @@ fn product(precision: Precision) -> Bound {
     match precision {
         Precision::F32 => F32,
         Precision::F16 => Bound::Within { a: 6e-4, b: SUMS },
-        Precision::Int8 | Precision::Bf16 => Bound::Within { a: 1.3e-2, b: SUMS },
+        Precision::Int8 => Bound::Within { a: 1.3e-2, b: SUMS },
     }
 }
 
@@ -48,7 +48,7 @@ fn layer(formats: &[Format], tokens: usize) -> impl Fn(Precision) -> Bound {
     move |precision| match precision {
         Precision::F32 => F32,
         Precision::F16 => Bound::Within { a: few * if twice { 9.7e-4 } else { 6e-4 }, b: SUMS },
-        Precision::Int8 | Precision::Bf16 => Bound::Within { a: few * 2e-2, b: SUMS },
+        Precision::Int8 => Bound::Within { a: few * 2e-2, b: SUMS },
     }
 }
 

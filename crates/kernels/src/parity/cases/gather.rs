@@ -24,7 +24,7 @@ pub(super) fn cases(list: &mut List) {
                 // A row is rounded to nearest: 2^-11 / sqrt(3) of its numbers at most in f16, where all of their mantissas are the worst.
                 Precision::F16 => Bound::Within { a: 2.9e-4, b: None },
                 // 1/127 of the largest of 32, which is about two standard deviations, evenly spread.
-                Precision::Int8 | Precision::Bf16 => Bound::Within { a: 7e-3, b: None },
+                Precision::Int8 => Bound::Within { a: 7e-3, b: None },
             };
             let [tokens, top_k, experts] =
                 [list.request.tokens.unwrap_or(61), list.request.top_k.unwrap_or(3), list.request.experts.unwrap_or(5)];
