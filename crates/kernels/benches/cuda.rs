@@ -11,7 +11,7 @@ use argon_gguf::{Bytes, Format};
 use argon_kernels::cuda::tune::{self, Product, Tile};
 use argon_kernels::cuda::{CudaDevice, CudaOptions, Machine, PlanVariant};
 use argon_kernels::device::tensor;
-use argon_kernels::op::{Combine, Copy, Epilogue, Gemm, Plan, PlanBuffers, RmsNorm, RowMap};
+use argon_kernels::op::{Combine, Copy, Epilogue, Gather, Gemm, Plan, PlanBuffers, RmsNorm, RowMap};
 use argon_kernels::{DType, Device, DeviceError, Op, Precision, Tensor, Weight};
 use argon_plan::Shape;
 
@@ -282,11 +282,15 @@ fn parts(device: &CudaDevice) -> Result {
         let epi_down = gemm(&flat, &down, Epilogue::Silu { scale: 1.0 / STREAMS as f32 }, &low);
         let read = gemm(&low, &up, Epilogue::GateMean { normed: normed.clone() }, &mixed);
         let convert = Op::from(Copy { src: x.clone(), dst: half.clone() });
+        let exponents = tensor(device, DType::I32, 1, 1, shape.max_rows())?;
+        let gather_from =
+            |x: &Tensor, exponents| Gather { x: x.clone(), plan: plan.clone(), out: gathered.clone(), exponents };
+        let (gather, gather_h) = (Op::from(gather_from(&x, Some(exponents))), Op::from(gather_from(&half, None)));
         let run = |op: &Op| device.enqueue(op);
         let kernels: [(&'static str, &dyn Fn() -> Result); 6] = [
             ("copy to f16", &|| run(&convert)),
-            ("gather", &|| device.gather(&x, &plan, &gathered, None)),
-            ("gather_h", &|| device.gather(&half, &plan, &gathered, None)),
+            ("gather", &|| run(&gather)),
+            ("gather_h", &|| run(&gather_h)),
             ("norm of streams", &|| run(&norm)),
             ("low-rank down with silu", &|| run(&epi_down)),
             ("low-rank up with gate and mean", &|| run(&read)),

@@ -130,6 +130,7 @@ impl CpuDevice {
             Op::PleGate(o) => ple::ple_gate(self, o),
             Op::Route(o) => route::route(self, o),
             Op::Plan(o) => plan::plan(self, o),
+            Op::Gather(o) => gather::gather(self, o),
             Op::Combine(o) => combine::combine(self, o),
         }
     }

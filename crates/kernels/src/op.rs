@@ -7,7 +7,7 @@
 mod check;
 mod moe;
 
-pub use moe::{Combine, Gating, GroupLimit, Plan, PlanBuffers, Route, RouteConfig, Shared};
+pub use moe::{Combine, Gather, Gating, GroupLimit, Plan, PlanBuffers, Route, RouteConfig, Shared};
 
 use crate::device::DeviceError;
 use crate::tensor::{Tensor, Weight};
@@ -55,6 +55,7 @@ pub enum Op {
     PleGate(PleGate),
     Route(Route),
     Plan(Plan),
+    Gather(Gather),
     Combine(Combine),
 }
 
@@ -390,6 +391,7 @@ impl Op {
             Op::PleGate(_) => "ple_gate",
             Op::Route(_) => "route",
             Op::Plan(_) => "plan",
+            Op::Gather(o) => o.name(),
             Op::Combine(_) => "combine",
         }
     }
@@ -431,6 +433,7 @@ impl Op {
             Op::PleGate(o) => vec![(&o.key, Read), (&o.query, Read), (&o.value, Read), (&o.out, Write)],
             Op::Route(o) => o.accesses(),
             Op::Plan(o) => o.accesses(),
+            Op::Gather(o) => o.accesses(),
             Op::Combine(o) => o.accesses(),
         }
     }
@@ -494,5 +497,6 @@ from!(
     PleGate,
     Route,
     Plan,
+    Gather,
     Combine
 );

@@ -14,6 +14,7 @@ mod conv;
 mod copy;
 mod delta_net;
 mod embed;
+mod gather;
 mod gemm;
 mod hyper;
 mod memory;
@@ -28,7 +29,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use argon_gguf::Bytes;
 
 use crate::device::{Device, DeviceError, DeviceInfo};
-use crate::op::{Epilogue, Gemm, Op, Plan, Precision, RowMap};
+use crate::op::{Epilogue, Gather, Gemm, Op, Plan, Precision, RowMap};
 use crate::tensor::{Buffer, Tensor};
 use memory::{Memory, read, read_ints, read_words, weight_row, write, write_ints};
 
@@ -39,6 +40,7 @@ pub use conv::conv;
 pub use copy::{add, copy};
 pub use delta_net::{DeltaNetInput, delta_net};
 pub use embed::embed;
+pub use gather::{gather, range_exponent};
 pub use gemm::{Row, gate_mean, identity, product, routed, sigmoid, silu, swiglu};
 pub use hyper::hyper_write;
 pub use norm::{gated_norm, rms_norm};
@@ -174,6 +176,7 @@ fn run(op: &Op) -> Result<(), DeviceError> {
             write(&o.weights, &weights)
         }
         Op::Plan(o) => run_plan(o),
+        Op::Gather(o) => run_gather(o),
         Op::Combine(o) => {
             let y = o.shared.as_ref().map(|shared| read(&shared.y)).transpose()?;
             let gate = o.shared.as_ref().and_then(|shared| shared.gate.as_ref()).map(read).transpose()?;
@@ -217,6 +220,16 @@ fn run_gemm(o: &Gemm) -> Result<(), DeviceError> {
         }
     }
     write(&o.out, &out)
+}
+
+/// Writes the rows that a plan has, and no other.
+fn run_gather(o: &Gather) -> Result<(), DeviceError> {
+    let rows = read_words(&o.plan.meta)?.data[argon_plan::meta::ROWS] as usize;
+    let (out, exponents) = gather(&read(&o.x)?, &read_ints(&o.plan.stok.cols(0..rows))?.data);
+    if let Some(to) = &o.exponents {
+        write_ints(&to.cols(0..rows), &exponents)?;
+    }
+    write(&o.out.first(rows), &out)
 }
 
 /// Writes the words that a plan defines, and no other.

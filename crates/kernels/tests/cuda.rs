@@ -50,6 +50,8 @@ mod copy;
 mod delta_net;
 #[path = "parity/errors.rs"]
 mod errors;
+#[path = "parity/gather.rs"]
+mod gather;
 #[path = "parity/mix.rs"]
 mod mix;
 #[path = "parity/norm.rs"]
@@ -67,8 +69,6 @@ mod select_blocks;
 mod everything;
 #[path = "cuda/formats.rs"]
 mod formats;
-#[path = "cuda/gathers.rs"]
-mod gathers;
 #[path = "cuda/layer.rs"]
 mod layer;
 #[path = "cuda/plans.rs"]

@@ -46,7 +46,7 @@ fn so_does_every_instruction_set() {
 /// The ops of each group, and how many tensors each writes.
 const OPS: [(Kernel, &[(&str, usize)]); 9] = [
     (Kernel::Plan, &[("plan", 8)]),
-    (Kernel::Gather, &[("embed", 1), ("gemm by stok", 1), ("gemm of the plan", 1)]),
+    (Kernel::Gather, &[("embed", 1), ("gather", 2), ("gather_h", 1), ("gemm by stok", 1), ("gemm of the plan", 1)]),
     (Kernel::Dense, &[("gemm", 1)]),
     (Kernel::Moe, &[("gemm by stok", 1), ("gemm of the plan", 1), ("combine", 1)]),
     (Kernel::Route, &[("route", 2)]),

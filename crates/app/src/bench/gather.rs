@@ -2,12 +2,9 @@
 //! needs that copy; this is what they save.
 
 use std::io::{self, Write};
-use std::sync::Arc;
-use std::time::Instant;
 
-use argon_kernels::cpu::{CpuDevice, CpuOptions};
-use argon_kernels::op::{self, PlanBuffers};
-use argon_kernels::{DType, Device, DeviceError};
+use argon_kernels::op::{self, Gather, PlanBuffers};
+use argon_kernels::{DType, Op, Tensor};
 use argon_plan::{Plan, Variant};
 use half::f16;
 use serde_json::json;
@@ -16,7 +13,7 @@ use super::args::{self, GatherArgs, Routed};
 use super::plan;
 use super::report::{self, Record, Report, Work};
 use super::setup::{Setup, device_failure, normal, object};
-use super::times::{Times, digits, time};
+use super::times::{digits, time};
 use crate::failure::{Failure, OrFail, stdout_failure};
 use crate::table;
 
@@ -29,15 +26,6 @@ pub fn run(args: GatherArgs) -> Result<(), Failure> {
     let hidden = args::width("--hidden", args.hidden.hidden)?;
     let (experts, top_k) = (routed.routing.experts(), routed.routing.top_k());
     let setup = Setup::new("gather", args.common)?;
-    if setup.machine.device != "cpu" {
-        let device = &setup.machine.device;
-        return Err(Failure::input(format_args!(
-            "--device {device} has no gather to measure: its products read rows through the plan"
-        )));
-    }
-    let options = CpuOptions { threads: setup.settings.threads, ..CpuOptions::default() };
-    let device = Arc::new(CpuDevice::new(options).map_err(device_failure)?);
-    let setup = setup.with_device(device.clone());
     for &tokens in &routed.tokens {
         let rows = plan::shape(tokens, top_k, experts, setup.device.tile_rows(tokens * top_k, experts))?.max_rows();
         let bytes = tokens.checked_mul(6).and_then(|n| n.checked_add(rows.checked_mul(2)?)?.checked_mul(hidden));
@@ -47,33 +35,27 @@ pub fn run(args: GatherArgs) -> Result<(), Failure> {
     let setting = object(json!({"experts": experts, "top_k": top_k, "hidden": hidden, "routing": name}));
     let notes = vec![
         format!("E {experts}, K {top_k}, D {hidden}, routing {name}; rows in f16"),
-        "from f32 and from the f16 copy that a producer may have made, same bits; from f32 with each token's exponent"
+        "from f32 and from the f16 copy that a producer may have made, same bits; from f32 with each row's exponent"
             .into(),
         "outside the clock: routing, the plan, allocating, making activations".into(),
     ];
     let mut report = setup.report(setting, notes);
     for &tokens in &routed.tokens {
-        measure(&setup, &device, &routed, tokens, hidden, &mut report)?;
+        measure(&setup, &routed, tokens, hidden, &mut report)?;
     }
     print(&report).map_err(stdout_failure)?;
     setup.write(&mut report)
 }
 
 /// Both gathers of one chunk.
-fn measure(
-    setup: &Setup,
-    device: &CpuDevice,
-    routed: &Routed,
-    tokens: usize,
-    hidden: usize,
-    report: &mut Report,
-) -> Result<(), Failure> {
+fn measure(setup: &Setup, routed: &Routed, tokens: usize, hidden: usize, report: &mut Report) -> Result<(), Failure> {
     let (experts, top_k) = (routed.routing.experts(), routed.routing.top_k());
-    let shape = plan::shape(tokens, top_k, experts, device.tile_rows(tokens * top_k, experts))?;
+    let shape = plan::shape(tokens, top_k, experts, setup.device.tile_rows(tokens * top_k, experts))?;
     let ids = routed.routing.ids(tokens, 0);
     let plan = Plan::build(shape, &ids, &vec![0; ids.len()], Variant::default()).or_work("plan")?;
     let ids: Vec<u8> = ids.iter().flat_map(|id| id.to_ne_bytes()).collect();
     let ids = setup.tensor(DType::I32, tokens, top_k, &ids)?;
+    let device = setup.device.as_ref();
     let buffers = PlanBuffers::new(device, shape).map_err(device_failure)?;
     let weights = setup.zeros(DType::F32, tokens, top_k)?;
     device.enqueue(&op::Plan { ids, weights, plan: buffers.clone() }.into()).map_err(device_failure)?;
@@ -82,17 +64,13 @@ fn measure(
     let x = setup.tensor(DType::F32, tokens, hidden, &numbers)?;
     let halves = numbers.as_chunks().0.iter().flat_map(|x| f16::from_f32(f32::from_ne_bytes(*x)).to_ne_bytes());
     let xh = setup.tensor(DType::F16, tokens, hidden, &halves.collect::<Vec<u8>>())?;
-    let exponents = setup.zeros(DType::I32, 1, tokens)?;
+    let exponents = setup.zeros(DType::I32, 1, shape.max_rows())?;
     let out = setup.zeros(DType::F16, shape.max_rows(), hidden)?;
-    let timed = |gather: &dyn Fn() -> Result<(), DeviceError>| {
-        let once = |_| {
-            let start = Instant::now();
-            gather().map(|()| start.elapsed().as_secs_f64())
-        };
-        Times::measure(setup.repetitions, once).map_err(device_failure)
+    let timed = |x: Tensor, exponents| {
+        let op = Op::from(Gather { x, plan: buffers.clone(), out: out.clone(), exponents });
+        setup.time(|_| vec![&op])
     };
-    let f32s = timed(&|| device.gather(&x, &buffers, &exponents, &out))?;
-    let f16s = timed(&|| device.gather_h(&xh, &buffers, &out))?;
+    let (f32s, f16s) = (timed(x, Some(exponents))?, timed(xh, None)?);
 
     let (kept, rows, width) = (plan.stok().iter().filter(|token| **token >= 0).count(), plan.rows(), hidden as f64);
     for (variant, times, source) in [("f32", f32s, 4.0), ("f16", f16s, 2.0)] {

@@ -14,7 +14,7 @@ use super::source::Source;
 use super::tune;
 use super::{attention, delta_net, elementwise, gather, gemm, plan, route, select_blocks};
 use crate::device::{Clock, Device, DeviceError, DeviceInfo};
-use crate::op::{Access, Op, PlanBuffers, Precision};
+use crate::op::{Access, Op, Precision};
 use crate::tensor::{Buffer, Tensor, Weight};
 
 /// How to set up a [`CudaDevice`].
@@ -179,25 +179,6 @@ impl CudaDevice {
         self.driver.replay(graph)
     }
 
-    /// Enqueues the laying out of a plan's rows: row r of `out` (f16, `[max_rows, 1, D]`) becomes row `stok[r]` of `x`
-    /// (`[T, 1, D]`, f32 or f16), zeros for padding. A row of f32 beyond the f16 range is first divided by a power of two,
-    /// whose exponent goes to `exponents` (i32, `[max_rows]`). Products need none of it.
-    ///
-    /// # Errors
-    /// [`DeviceError::Shape`], [`DeviceError::Failed`].
-    pub fn gather(
-        &self,
-        x: &Tensor,
-        plan: &PlanBuffers,
-        out: &Tensor,
-        exponents: Option<&Tensor>,
-    ) -> Result<(), DeviceError> {
-        let mut state = self.exclusive();
-        state.written(out);
-        exponents.into_iter().for_each(|t| state.written(t));
-        gather::gather(self, &mut state, x, plan, out, exponents)
-    }
-
     /// Runs what `work` enqueues and gives the milliseconds that the device took.
     ///
     /// # Errors
@@ -288,6 +269,7 @@ impl CudaDevice {
             Op::PleGate(o) => elementwise::ple_gate(self, state, o),
             Op::Route(o) => route::route(self, state, o),
             Op::Plan(o) => plan::plan(self, state, o),
+            Op::Gather(o) => gather::gather(self, state, o),
             Op::Combine(o) => elementwise::combine(self, state, o),
         }
     }

@@ -1,6 +1,6 @@
 //! Operand checks, once, at the edge of a device: kernels behind them assume.
 
-use super::{Attention, Combine, Epilogue, Gemm, Op, Plan, PlanBuffers, Route, RowMap};
+use super::{Attention, Combine, Epilogue, Gather, Gemm, Op, Plan, PlanBuffers, Route, RowMap};
 use crate::device::DeviceError;
 use crate::tensor::{Buffer, DType, Tensor, Weight};
 
@@ -179,6 +179,7 @@ pub(super) fn check(op: &Op) -> Result {
         }
         Op::Route(o) => route(&c, o)?,
         Op::Plan(o) => plan(&c, o)?,
+        Op::Gather(o) => gather(&c, o)?,
         Op::Combine(o) => combine(&c, o)?,
     }
     c.no_overlap(in_place)
@@ -282,6 +283,18 @@ fn plan(c: &Check, o: &Plan) -> Result {
     c.tensor("weights", &o.weights, &[F32], [t, 1, k])?;
     c.dense("weights", &o.weights)?;
     plan_buffers(c, &o.plan)
+}
+
+fn gather(c: &Check, o: &Gather) -> Result {
+    let (t, rows, d) = (o.plan.shape.tokens(), o.plan.shape.max_rows(), o.x.cols);
+    plan_buffers(c, &o.plan)?;
+    c.tensor("x", &o.x, &[F32, F16], [t, 1, d])?;
+    c.tensor("out", &o.out, &[F16], [rows, 1, d])?;
+    match (&o.exponents, o.x.dtype) {
+        (Some(exponents), F32) => c.tensor("exponents", exponents, &[I32], [1, 1, rows]),
+        (None, F16) => Ok(()),
+        (given, dtype) => c.that(false, || format!("{} exponents of {dtype:?}", given.iter().len())),
+    }
 }
 
 fn combine(c: &Check, o: &Combine) -> Result {

@@ -135,6 +135,24 @@ pub struct Plan {
     pub plan: PlanBuffers,
 }
 
+/// Lays the rows of a plan one after another in f16: `out[r] = f16(x[stok[r]] * 2^-s[r])`, zeros in a padding row, rounded to
+/// nearest, ties to even, subnormals kept. The plan's rows from R on stay as they were.
+///
+/// Products take their rows through the plan ([`RowMap::Gather`](super::RowMap::Gather)), so that no model needs this: it is here
+/// to be measured beside that. From f16 it is half the bytes, and the same bits where the producer rounded as this does.
+#[derive(Clone, Debug)]
+pub struct Gather {
+    /// f32 or f16 `[T, 1, D]`.
+    pub x: Tensor,
+    /// Which token each row is.
+    pub plan: PlanBuffers,
+    /// f16 `[max rows, 1, D]`.
+    pub out: Tensor,
+    /// i32 `[1, 1, max rows]`: s, the least exponent that brings a row inside the range of f16; 0 where it is, where it is padding, and
+    /// where its largest number is infinite. There where x is f32; of f16 only its producer knows it.
+    pub exponents: Option<Tensor>,
+}
+
 /// The shared expert's part of a [`Combine`].
 #[derive(Clone, Debug)]
 pub struct Shared {
@@ -175,6 +193,20 @@ impl Plan {
         let p = &self.plan;
         let mut a = vec![(&self.ids, Access::Read), (&self.weights, Access::Read)];
         a.extend([&p.bcnt, &p.boff, &p.eoff, &p.tiles, &p.stok, &p.sw, &p.pos, &p.meta].map(|t| (t, Access::Write)));
+        a
+    }
+}
+
+impl Gather {
+    /// The kernel: from f32, or from f16.
+    pub(super) fn name(&self) -> &'static str {
+        if self.x.dtype == DType::F16 { "gather_h" } else { "gather" }
+    }
+
+    pub(super) fn accesses(&self) -> Vec<(&Tensor, Access)> {
+        let mut a = vec![(&self.x, Access::Read), (&self.plan.stok, Access::Read), (&self.plan.meta, Access::Read)];
+        a.push((&self.out, Access::Write));
+        a.extend(self.exponents.iter().map(|t| (t, Access::Write)));
         a
     }
 }

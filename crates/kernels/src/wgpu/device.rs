@@ -231,6 +231,7 @@ impl WgpuDevice {
             Op::PleGate(o) => elementwise::ple_gate(self, state, o),
             Op::Route(o) => route::route(self, state, o),
             Op::Plan(o) => plan::plan(self, state, o),
+            Op::Gather(_) => Err(self.core.unsupported(op.name())),
             Op::Combine(o) => elementwise::combine(self, state, o),
         }
     }

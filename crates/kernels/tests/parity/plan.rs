@@ -8,7 +8,7 @@ use argon_plan::Shape;
 use crate::harness::{Arena, EXACT, Layout, parity_in, within};
 
 /// Plans are dense by contract.
-const DENSE: [Layout; 1] = [Layout::Dense];
+pub const DENSE: [Layout; 1] = [Layout::Dense];
 
 /// Polluted memory for a plan.
 pub fn buffers(a: &Arena, shape: Shape) -> PlanBuffers {
@@ -30,7 +30,8 @@ fn ids(a: &Arena, shape: Shape) -> Vec<i32> {
     (0..shape.entries()).map(|_| (a.word() % (shape.experts() as u64 + 3)) as i32 - 2).collect()
 }
 
-fn plan(a: &Arena, shape: Shape) -> (Op, PlanBuffers, argon_kernels::Tensor) {
+/// A plan's op, its memory, and the entries' weights.
+pub fn plan(a: &Arena, shape: Shape) -> (Op, PlanBuffers, argon_kernels::Tensor) {
     let ids = ids(a, shape);
     let ids = a.ints("ids", [shape.tokens(), 1, shape.top_k()], &ids);
     let weights = a.floats("weights", [shape.tokens(), 1, shape.top_k()]);

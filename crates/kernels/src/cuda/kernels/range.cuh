@@ -4,7 +4,7 @@
 
 // s of a row whose largest magnitude is `most`: 65520 and more would round to infinity. Infinity and NaN have none.
 DEVICE i32 range_exponent(float most) {
-    if (!(most >= 65520.0f) || most > 3.4e38f) return 0;
+    if (!(most >= 65520.0f) || most == bits_to_float(0x7f800000)) return 0;
     i32 e = (i32)(__float_as_uint(most) >> 23) - 127 - 15; // most = m * 2^(e + 15), 1 <= m < 2
     return bits_to_float((u32)(127 - e) << 23) * most >= 65520.0f ? e + 1 : e;
 }
