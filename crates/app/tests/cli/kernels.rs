@@ -188,7 +188,7 @@ fn a_recorded_routing_is_replayed() {
 
 #[test]
 fn what_cannot_be_measured_is_refused_in_one_line() {
-    let cases: [(&str, &str); 23] = [
+    let cases: [(&str, &str); 22] = [
         ("plan -T 0", "--tokens is 0"),
         ("plan -T 99999999999", "--tokens is 99999999999"),
         ("plan -T 5,x", "--tokens"),
@@ -201,7 +201,6 @@ fn what_cannot_be_measured_is_refused_in_one_line() {
         ("plan --routing zipf:x", "--routing zipf:x"),
         ("plan --routing zipf:-1", "--routing zipf:-1"),
         ("plan --routing zipf:NaN", "--routing zipf:NaN"),
-        ("gather --device reference", "reference has no gather"),
         ("plan -T 1 --html /nowhere/at/all.html", "/nowhere/at/all.html"),
         ("moe --gu FOO", "--gu is FOO"),
         ("moe --gu I32", "--gu is I32"),
