@@ -1,4 +1,4 @@
-//! The backend that is always there: loops over host memory, on a thread pool of its own.
+//! The backend that is always there: loops over host memory, on threads of its own and the caller's.
 //!
 //! An op runs when it is enqueued, to its end, one at a time per device. Within an op the threads write parts of the
 //! output that never meet, and no sum is ever split between threads: results are the same bits for any number of them.
@@ -26,6 +26,7 @@ mod rank;
 mod rope;
 mod route;
 mod select_blocks;
+mod team;
 
 use std::num::NonZero;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,6 +40,7 @@ use crate::tensor::{Buffer, Tensor};
 pub use isa::Isa;
 use memory::HostMemory;
 pub use peak::Peaks;
+use team::Team;
 
 /// How to set up a [`CpuDevice`].
 #[derive(Clone, Debug, Default)]
@@ -53,6 +55,8 @@ pub struct CpuOptions {
 
 /// The processor.
 pub struct CpuDevice {
+    team: Team,
+    /// For plans: `argon_plan` shares its work out with rayon.
     pool: ThreadPool,
     isa: Isa,
     plan: argon_plan::Variant,
@@ -72,11 +76,10 @@ impl CpuDevice {
             Some(threads) => threads.get(),
             None => std::thread::available_parallelism().map_or(1, NonZero::get),
         };
-        let pool = ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .thread_name(|i| format!("cpu-{i}"))
-            .build()
-            .map_err(|e| DeviceError::Failed { device: id.clone(), what: e.to_string() })?;
+        let failed = |what: String| DeviceError::Failed { device: id.clone(), what };
+        let team = Team::new(threads).map_err(|e| failed(e.to_string()))?;
+        let pool = ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("plan-{i}"));
+        let pool = pool.build().map_err(|e| failed(e.to_string()))?;
         let isa = options.isa.unwrap_or_else(Isa::detect);
         let info = DeviceInfo {
             id,
@@ -84,10 +87,10 @@ impl CpuDevice {
             memory: machine::memory(),
             precisions: gemm::PRECISIONS.to_vec(),
         };
-        Ok(Self { pool, isa, plan: options.plan, lock: Arc::default(), info })
+        Ok(Self { team, pool, isa, plan: options.plan, lock: Arc::default(), info })
     }
 
-    /// Runs `work` on one of this device's threads, which what it does in parallel shares with the others.
+    /// Runs `work` in the rayon pool in which this device's plans are made.
     pub fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         self.pool.install(work)
     }
@@ -175,7 +178,7 @@ impl Device for CpuDevice {
     fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {
         op.check()?;
         let _lock = self.exclusive();
-        self.pool.install(|| self.dispatch(op))
+        self.dispatch(op)
     }
 
     fn sync(&self) -> Result<(), DeviceError> {

@@ -52,10 +52,19 @@ impl Variant {
         }
     }
 
+    /// Whether it is computed without a thread pool, whatever the number of its threads.
+    pub fn is_serial(self, shape: &Shape) -> bool {
+        match self {
+            Self::Auto => shape.entries() < PARALLEL_ENTRIES,
+            Self::Parallel => false,
+            Self::Serial | Self::Packed | Self::Fused | Self::Running => true,
+        }
+    }
+
     /// The variant that [`Auto`](Self::Auto) stands for; any other stands for itself.
     pub fn resolve(self, shape: &Shape) -> Self {
         match self {
-            Self::Auto if shape.entries() < PARALLEL_ENTRIES => Self::Running,
+            Self::Auto if self.is_serial(shape) => Self::Running,
             Self::Auto if rayon::current_num_threads() < 2 => Self::Running,
             Self::Auto => Self::Parallel,
             chosen => chosen,

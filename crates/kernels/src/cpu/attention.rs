@@ -10,7 +10,6 @@
 use std::ops::Range;
 
 use half::f16;
-use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 
 use super::CpuDevice;
 use super::block_set::BlockSet;
@@ -54,9 +53,8 @@ fn attend<K: Cached, V: Cached>(device: &CpuDevice, o: &Attention) -> Result<(),
     let share = o.q.groups / o.k.groups;
     let tokens = (ROWS / share.max(1)).max(1);
     let out = ViewMut::<f32>::of(device, &o.out)?;
-    // Later tiles have more keys: threads take them one by one.
-    let tiles = out.tiles([tokens, share.max(1), o.v.cols.max(1)]).with_max_len(1);
-    tiles.for_each(|mut tile| operands.tile(&mut tile));
+    let tiles = out.tiles([tokens, share.max(1), o.v.cols.max(1)]);
+    tiles.for_each(&device.team, |mut tile| operands.tile(&mut tile));
     Ok(())
 }
 

@@ -19,7 +19,7 @@ pub(super) fn combine(device: &CpuDevice, o: &Combine) -> Result<(), DeviceError
         None => None,
     };
     let top_k = weights.cols();
-    for_each_group(ViewMut::of(device, &o.out)?, |token, _, out| {
+    for_each_group(device, ViewMut::of(device, &o.out)?, |token, _, out| {
         if !o.accumulate {
             out.fill(0.0);
         }

@@ -1,7 +1,5 @@
 //! The causal depthwise convolution.
 
-use rayon::iter::ParallelIterator;
-
 use super::CpuDevice;
 use super::copy::rows_per_task;
 use super::isa::{Kernel, LANES, Simd};
@@ -16,7 +14,7 @@ pub(super) fn conv(device: &CpuDevice, o: &Conv) -> Result<(), DeviceError> {
     let input = Input { x, state: View::of(device, &o.state)? };
     let out = ViewMut::<f32>::of(device, &o.out)?;
     let channels = out.cols().max(1);
-    out.tiles([rows_per_task(channels), 1, channels]).for_each(|mut tile| {
+    out.tiles([rows_per_task(channels), 1, channels]).for_each(&device.team, |mut tile| {
         let mut taps = Vec::with_capacity(o.weight.cols);
         for (i, token) in tile.rows.enumerate() {
             taps.clear();

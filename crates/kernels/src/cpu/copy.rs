@@ -2,7 +2,6 @@
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
-use rayon::iter::ParallelIterator;
 
 use super::CpuDevice;
 use super::memory::{Element, Tile, View, ViewMut};
@@ -19,9 +18,13 @@ pub(super) fn rows_per_task(width: usize) -> usize {
 }
 
 /// Calls `kernel` with the row, the group, and the elements of each group of `out`, side by side.
-pub(super) fn for_each_group<T: Element>(out: ViewMut<'_, T>, kernel: impl Fn(usize, usize, &mut [T]) + Sync) {
+pub(super) fn for_each_group<T: Element>(
+    device: &CpuDevice,
+    out: ViewMut<'_, T>,
+    kernel: impl Fn(usize, usize, &mut [T]) + Sync,
+) {
     let [rows, groups, cols] = [rows_per_task(out.groups() * out.cols()), out.groups(), out.cols()];
-    out.tiles([rows, groups.max(1), cols.max(1)]).for_each(|mut tile: Tile<'_, T>| {
+    out.tiles([rows, groups.max(1), cols.max(1)]).for_each(&device.team, |mut tile: Tile<'_, T>| {
         for (i, row) in tile.rows.enumerate() {
             for group in 0..groups {
                 kernel(row, group, tile.view.at_mut(i, group));
@@ -38,7 +41,7 @@ pub(super) fn fill(device: &CpuDevice, o: &Fill) -> Result<(), DeviceError> {
 }
 
 fn fill_as<T: Element>(device: &CpuDevice, dst: &Tensor, value: T) -> Result<(), DeviceError> {
-    for_each_group(ViewMut::of(device, dst)?, |_, _, dst| dst.fill(value));
+    for_each_group(device, ViewMut::of(device, dst)?, |_, _, dst| dst.fill(value));
     Ok(())
 }
 
@@ -56,7 +59,7 @@ fn copy_by<T: Element>(
 ) -> Result<(), DeviceError> {
     let src = View::<f32>::of(device, &o.src)?;
     let repeated = src.groups() == 1;
-    for_each_group(ViewMut::of(device, &o.dst)?, |row, group, dst| {
+    for_each_group(device, ViewMut::of(device, &o.dst)?, |row, group, dst| {
         convert(src.at(row, if repeated { 0 } else { group }), dst);
     });
     Ok(())
@@ -64,7 +67,7 @@ fn copy_by<T: Element>(
 
 pub(super) fn add(device: &CpuDevice, o: &Add) -> Result<(), DeviceError> {
     let src = View::<f32>::of(device, &o.src)?;
-    for_each_group(ViewMut::of(device, &o.dst)?, |row, group, dst: &mut [f32]| {
+    for_each_group(device, ViewMut::of(device, &o.dst)?, |row, group, dst: &mut [f32]| {
         for (dst, src) in dst.iter_mut().zip(src.at(row, group)) {
             *dst += src;
         }

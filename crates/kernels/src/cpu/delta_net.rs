@@ -14,8 +14,6 @@
 
 use std::ops::Range;
 
-use rayon::iter::{IndexedParallelIterator, ParallelIterator};
-
 use super::CpuDevice;
 use super::isa::{Isa, Kernel, LANES, Simd};
 use super::math::{exp, sigmoid, softplus, sum_squares};
@@ -52,7 +50,7 @@ pub(super) fn delta_net(device: &CpuDevice, o: &DeltaNet) -> Result<(), DeviceEr
         return Ok(());
     }
     let states = state.tiles([1, depth, width]);
-    out.tiles([tokens, 1, width]).zip(states).with_max_len(1).for_each(|(mut out, mut state)| {
+    out.tiles([tokens, 1, width]).for_each_with(states, &device.team, |mut out, mut state| {
         let mut head = Head::new(&input, out.groups.start, &state);
         if tokens < CHUNKED_FROM {
             (0..tokens).for_each(|token| head.token(token, out.view.at_mut(token, 0)));

@@ -19,7 +19,7 @@ pub(super) fn embed(device: &CpuDevice, o: &Embed) -> Result<(), DeviceError> {
             }
         }
     }
-    for_each_group(ViewMut::of(device, &o.out)?, |token, group, out: &mut [f32]| {
+    for_each_group(device, ViewMut::of(device, &o.out)?, |token, group, out: &mut [f32]| {
         decode_row(o.table.format, table.row(0, ids.row(token)[group] as usize), out);
     });
     Ok(())

@@ -2,7 +2,6 @@
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
-use rayon::iter::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
 
 use super::CpuDevice;
 use super::copy::for_each_group;
@@ -19,8 +18,12 @@ pub(super) fn gather(device: &CpuDevice, o: &Gather) -> Result<(), DeviceError> 
         return rows(device, o, |token, row| row.copy_from_slice(x.at(token, 0)));
     };
     let x = View::<f32>::of(device, &o.x)?;
-    let of_token: Vec<i32> =
-        (0..x.rows()).into_par_iter().with_min_len(8).map(|token| exponent(x.at(token, 0))).collect();
+    let mut of_token = vec![0; x.rows()];
+    device.team.for_each_chunk(&mut of_token, 8, |chunk, exponents| {
+        for (i, s) in exponents.iter_mut().enumerate() {
+            *s = exponent(x.at(8 * chunk + i, 0));
+        }
+    });
     let mut exponents = ViewMut::<i32>::of(device, exponents)?;
     for (s, &token) in exponents.all_mut().iter_mut().zip(stok(device, o)?) {
         *s = usize::try_from(token).map_or(0, |token| of_token[token]);
@@ -38,7 +41,7 @@ pub(super) fn gather(device: &CpuDevice, o: &Gather) -> Result<(), DeviceError> 
 fn rows(device: &CpuDevice, o: &Gather, write: impl Fn(usize, &mut [f16]) + Sync) -> Result<(), DeviceError> {
     let stok = stok(device, o)?;
     let out = o.out.first(stok.len());
-    for_each_group(ViewMut::<f16>::of(device, &out)?, |row, _, out| match usize::try_from(stok[row]) {
+    for_each_group(device, ViewMut::<f16>::of(device, &out)?, |row, _, out| match usize::try_from(stok[row]) {
         Ok(token) => write(token, out),
         Err(_) => out.fill(f16::ZERO),
     });

@@ -60,7 +60,7 @@ pub(super) fn gemm(device: &CpuDevice, o: &Gemm) -> Result<(), DeviceError> {
     let units: Vec<Unit> = segments.iter().flat_map(|segment| job.cut(segment)).collect();
     let counter = AtomicUsize::new(0);
     let claim = || units.get(counter.fetch_add(1, Ordering::Relaxed));
-    rayon::broadcast(|_| {
+    device.team.run(units.len(), &|_| {
         let mut scratch = Scratch::default();
         let mut claimed = claim();
         while let Some(unit) = claimed {
@@ -124,13 +124,19 @@ enum Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    fn new(x: View<'a, f32>, o: &Gemm, weight: &Weight, isa: Isa, used: impl Fn(usize) -> bool + Sync) -> Self {
-        match (o.precision, unpack::coding(isa, weight.format)) {
+    fn new(
+        device: &CpuDevice,
+        x: View<'a, f32>,
+        o: &Gemm,
+        weight: &Weight,
+        used: impl Fn(usize) -> bool + Sync,
+    ) -> Self {
+        match (o.precision, unpack::coding(device.isa, weight.format)) {
             (Precision::Int8, Some(coding)) => {
-                Inputs::Int8(coding, Arc::new(Quantised::new::<1>(isa, x, coding, used)))
+                Inputs::Int8(coding, Arc::new(Quantised::new::<1>(device, x, coding, used)))
             }
             (Precision::F16, Some(coding)) => {
-                Inputs::Int16(coding, Arc::new(Quantised::new::<2>(isa, x, coding, used)))
+                Inputs::Int16(coding, Arc::new(Quantised::new::<2>(device, x, coding, used)))
             }
             _ => Inputs::Floats(x),
         }
@@ -150,14 +156,14 @@ impl<'a> Job<'a> {
         let x = View::of(device, &o.x)?;
         let used = rows::used(o, segments);
         let bias = o.bias.as_ref().map(|bias| View::of(device, bias)).transpose()?.map(|bias| bias.all());
-        let inputs = Inputs::new(x, o, &o.w, isa, &used);
+        let inputs = Inputs::new(device, x, o, &o.w, &used);
         let part = |weight: &'a Weight, first, bias, inputs| {
             Ok(Part { weight, bytes: WeightRows::of(device, weight)?, first, bias, inputs })
         };
         let parts = match &o.epilogue {
             Epilogue::SwiGlu { up } => {
                 let same = unpack::coding(isa, up.format) == unpack::coding(isa, o.w.format);
-                let up_inputs = if same { inputs.clone() } else { Inputs::new(x, o, up, isa, &used) };
+                let up_inputs = if same { inputs.clone() } else { Inputs::new(device, x, o, up, &used) };
                 vec![part(&o.w, 0, bias, inputs)?, part(up, 0, None, up_inputs)?]
             }
             Epilogue::GateMean { normed } => {
@@ -172,7 +178,7 @@ impl<'a> Job<'a> {
             segments: segments.len(),
             out_bytes: o.out.len() * size_of::<f32>(),
             largest: segments.iter().map(|s| s.rows()).max().unwrap_or(0),
-            threads: rayon::current_num_threads(),
+            threads: device.team.threads(),
         };
         let config = tune::config(&shape, isa);
         let (finish, out) = (Finish::new(device, &o.epilogue)?, ViewMut::of(device, &o.out)?);

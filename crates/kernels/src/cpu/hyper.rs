@@ -11,7 +11,7 @@ pub(super) fn hyper_write(device: &CpuDevice, o: &HyperWrite) -> Result<(), Devi
     let y = View::<f32>::of(device, &o.y)?;
     let inject = View::<f32>::of(device, &o.inject)?;
     let streams = inject.cols() as f32;
-    for_each_group(ViewMut::of(device, &o.x)?, |token, stream, x| {
+    for_each_group(device, ViewMut::of(device, &o.x)?, |token, stream, x| {
         let a = 2.0 * sigmoid(inject.row(token)[stream] / streams);
         device.isa.run(AddScaled { y: x, a, x: y.row(token) });
     });

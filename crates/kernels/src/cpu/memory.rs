@@ -18,9 +18,9 @@ use std::sync::{Arc, Mutex};
 
 use argon_gguf::Bytes;
 use half::f16;
-use rayon::iter::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
 
 use super::CpuDevice;
+use super::team::Team;
 use crate::device::DeviceError;
 use crate::tensor::{DType, Storage, Tensor, Weight};
 
@@ -318,20 +318,8 @@ impl<'a, T: Element> ViewMut<'a, T> {
     }
 
     /// Cuts the whole into tiles of at most `rows x groups x cols`, for threads to write side by side; rows vary slowest.
-    pub(super) fn tiles(
-        self,
-        [rows, groups, cols]: [usize; 3],
-    ) -> impl IndexedParallelIterator<Item = Tile<'a, T>> + use<'a, T> {
-        let Extent { rows: r, groups: g, cols: c, .. } = self.extent;
-        let counts = [r.div_ceil(rows), g.div_ceil(groups), c.div_ceil(cols)];
-        let part = |i: usize, step: usize, len: usize| i * step..len.min((i + 1) * step);
-        (0..counts.iter().product()).into_par_iter().map(move |i| {
-            let rows = part(i / (counts[1] * counts[2]), rows, r);
-            let groups = part(i / counts[2] % counts[1], groups, g);
-            // Tiles name different elements, which are different memory (`of` checked that), so each may be written for
-            // itself; the whole has moved in here and writes nothing any more.
-            self.tile(rows, groups, part(i % counts[2], cols, c))
-        })
+    pub(super) fn tiles(self, shape: [usize; 3]) -> Tiles<'a, T> {
+        Tiles { whole: self, shape }
     }
 
     /// Columns `cols` of a row of one group, for threads that cut the whole in some other way than [`ViewMut::tiles`].
@@ -354,6 +342,55 @@ impl<'a, T: Element> ViewMut<'a, T> {
         let first = unsafe { self.first.add(self.extent.at(rows.start, groups.start) + cols.start) };
         let extent = Extent { rows: rows.len(), groups: groups.len(), cols: cols.len(), ..self.extent };
         Tile { rows, groups, view: ViewMut { first, extent, life: PhantomData } }
+    }
+}
+
+/// A [`ViewMut`] in tiles. Each is handed out once: tiles name different elements, which are different memory
+/// ([`ViewMut::of`] checked that), so each may be written for itself; the whole has moved in here and writes nothing any more.
+pub(super) struct Tiles<'a, T> {
+    whole: ViewMut<'a, T>,
+    /// Rows, groups and columns of a tile.
+    shape: [usize; 3],
+}
+
+impl<'a, T: Element> Tiles<'a, T> {
+    /// Calls `work` with every tile.
+    pub(super) fn for_each(self, team: &Team, work: impl Fn(Tile<'a, T>) + Sync) {
+        team.for_each(self.len(), |i| work(self.tile(i)));
+    }
+
+    /// Calls `work` with every tile and the one of `other` that is in the same place.
+    ///
+    /// # Panics
+    /// If `other` has not as many.
+    pub(super) fn for_each_with<U: Element>(
+        self,
+        other: Tiles<'a, U>,
+        team: &Team,
+        work: impl Fn(Tile<'a, T>, Tile<'a, U>) + Sync,
+    ) {
+        assert_eq!(self.len(), other.len(), "tiles of two tensors");
+        team.for_each(self.len(), |i| work(self.tile(i), other.tile(i)));
+    }
+
+    /// Tiles in each direction.
+    fn counts(&self) -> [usize; 3] {
+        let Extent { rows, groups, cols, .. } = self.whole.extent;
+        [rows.div_ceil(self.shape[0]), groups.div_ceil(self.shape[1]), cols.div_ceil(self.shape[2])]
+    }
+
+    fn len(&self) -> usize {
+        self.counts().iter().product()
+    }
+
+    fn tile(&self, i: usize) -> Tile<'a, T> {
+        let (Extent { rows, groups, cols, .. }, counts) = (self.whole.extent, self.counts());
+        let part = |i: usize, step: usize, len: usize| i * step..len.min((i + 1) * step);
+        self.whole.tile(
+            part(i / (counts[1] * counts[2]), self.shape[0], rows),
+            part(i / counts[2] % counts[1], self.shape[1], groups),
+            part(i % counts[2], self.shape[2], cols),
+        )
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) fn rms_norm(device: &CpuDevice, o: &RmsNorm) -> Result<(), DeviceErro
     let input = Input::of(device, &o.x, &o.out)?;
     let weight = View::<f32>::of(device, &o.weight)?;
     let shared = weight.groups() == 1;
-    for_each_group(ViewMut::of(device, &o.out)?, |row, group, x| {
+    for_each_group(device, ViewMut::of(device, &o.out)?, |row, group, x| {
         input.copy_to(row, group, x);
         device.isa.run(Normalise { x, weight: weight.at(0, if shared { 0 } else { group }), eps: o.eps });
     });
@@ -24,7 +24,7 @@ pub(super) fn gated_norm(device: &CpuDevice, o: &GatedNorm) -> Result<(), Device
     let input = Input::of(device, &o.x, &o.out)?;
     let gate = View::<f32>::of(device, &o.gate)?;
     let weight = View::<f32>::of(device, &o.weight)?.at(0, 0);
-    for_each_group(ViewMut::of(device, &o.out)?, |row, group, x| {
+    for_each_group(device, ViewMut::of(device, &o.out)?, |row, group, x| {
         input.copy_to(row, group, x);
         device.isa.run(Normalise { x, weight, eps: o.eps });
         device.isa.run(Gate { x, gate: gate.at(row, group), activation: o.activation });

@@ -44,7 +44,7 @@ impl CpuDevice {
         let mut values = Vec::new();
         values.try_reserve_exact(words).map_err(|_| self.out_of_memory(READ_BYTES))?;
         values.resize(words, Floats([1.0; LANES]));
-        let (isa, threads) = (self.isa, self.pool.current_num_threads());
+        let (isa, threads) = (self.isa, self.team.threads());
         let part = words.div_ceil(threads);
         let read = self.best(|thread| isa.run(Read(values.chunks(part).nth(thread).unwrap_or_default())));
         let f32 = self.best(|_| isa.run(MulAdd));
@@ -57,7 +57,9 @@ impl CpuDevice {
     fn best(&self, work: impl Fn(usize) -> Floats + Sync) -> f64 {
         let once = |_| {
             let start = Instant::now();
-            self.pool.broadcast(|context| black_box(work(context.index())));
+            self.team.run(self.team.threads(), &|thread| {
+                black_box(work(thread));
+            });
             start.elapsed().as_secs_f64()
         };
         (0..TRIES).map(once).fold(f64::INFINITY, f64::min)

@@ -25,6 +25,8 @@ pub(super) fn plan(device: &CpuDevice, o: &Plan) -> Result<(), DeviceError> {
         pos: pos.all_mut(),
         meta: meta.all_mut(),
     };
-    build_lenient(device.plan, &p.shape, ids.all(), bytemuck::cast_slice(weights.all()), &mut out)
-        .map_err(|e| DeviceError::Shape { op: "plan", what: e.to_string() })
+    let mut build = || build_lenient(device.plan, &p.shape, ids.all(), bytemuck::cast_slice(weights.all()), &mut out);
+    // To wake the pool takes longer than a small plan.
+    let built = if device.plan.is_serial(&p.shape) { build() } else { device.install(build) };
+    built.map_err(|e| DeviceError::Shape { op: "plan", what: e.to_string() })
 }

@@ -12,7 +12,7 @@ pub(super) fn ple_gate(device: &CpuDevice, o: &PleGate) -> Result<(), DeviceErro
     let query = View::<f32>::of(device, &o.query)?;
     let value = View::<f32>::of(device, &o.value)?;
     let root = (key.cols() as f32).sqrt();
-    for_each_group(ViewMut::of(device, &o.out)?, |token, stream, out: &mut [f32]| {
+    for_each_group(device, ViewMut::of(device, &o.out)?, |token, stream, out: &mut [f32]| {
         let score = device.isa.run(Dot { a: key.at(token, stream), b: query.at(token, stream) }) / root;
         let gate = sigmoid(signed_root(score));
         for (out, value) in out.iter_mut().zip(value.row(token)) {

@@ -1,7 +1,5 @@
 //! Rotary positions.
 
-use rayon::iter::ParallelIterator;
-
 use super::CpuDevice;
 use super::copy::rows_per_task;
 use super::memory::{View, ViewMut};
@@ -12,7 +10,7 @@ pub(super) fn rope(device: &CpuDevice, o: &Rope) -> Result<(), DeviceError> {
     let freqs = View::<f32>::of(device, &o.freqs)?.at(0, 0);
     let x = ViewMut::<f32>::of(device, &o.x)?;
     let (groups, cols) = (x.groups(), x.cols());
-    x.tiles([rows_per_task(groups * cols), groups.max(1), cols.max(1)]).for_each(|mut tile| {
+    x.tiles([rows_per_task(groups * cols), groups.max(1), cols.max(1)]).for_each(&device.team, |mut tile| {
         let mut turns = Vec::with_capacity(freqs.len());
         for (i, row) in tile.rows.enumerate() {
             let position = (o.pos0 + row * o.step) as f32;

@@ -1,6 +1,6 @@
 //! The choice of experts.
 
-use rayon::iter::{IndexedParallelIterator, ParallelIterator};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::CpuDevice;
 use super::math::{exp, sum};
@@ -18,16 +18,19 @@ pub(super) fn route(device: &CpuDevice, o: &Route) -> Result<(), DeviceError> {
     let bias = bias.map(|bias| bias.at(0, 0));
     let (ids, weights) = (ViewMut::<i32>::of(device, &o.ids)?, ViewMut::<f32>::of(device, &o.weights)?);
     let tile = [TOKENS, 1, o.config.top_k];
-    let not_a_number = ids.tiles(tile).zip(weights.tiles(tile)).filter_map(|(mut ids, mut weights)| {
+    let not_a_number = AtomicUsize::new(usize::MAX);
+    ids.tiles(tile).for_each_with(weights.tiles(tile), &device.team, |mut ids, mut weights| {
         let mut chooser = Chooser::new(&o.config, bias, logits.cols());
-        ids.rows.clone().enumerate().find_map(|(i, token)| {
-            let fine = chooser.choose(logits.row(token), ids.view.at_mut(i, 0), weights.view.at_mut(i, 0));
-            (!fine).then_some(token)
-        })
+        for (i, token) in ids.rows.clone().enumerate() {
+            if !chooser.choose(logits.row(token), ids.view.at_mut(i, 0), weights.view.at_mut(i, 0)) {
+                not_a_number.fetch_min(token, Ordering::Relaxed);
+                break;
+            }
+        }
     });
-    match not_a_number.min() {
-        Some(token) => Err(DeviceError::NanLogit { layer: o.layer, token }),
-        None => Ok(()),
+    match not_a_number.into_inner() {
+        usize::MAX => Ok(()),
+        token => Err(DeviceError::NanLogit { layer: o.layer, token }),
     }
 }
 

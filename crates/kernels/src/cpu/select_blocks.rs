@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use rayon::iter::ParallelIterator;
-
 use super::CpuDevice;
 use super::copy::for_each_group;
 use super::isa::{Floats, Isa, Kernel, LANES, Simd};
@@ -15,7 +13,7 @@ use crate::op::{MeanPool, SelectBlocks};
 
 pub(super) fn mean_pool(device: &CpuDevice, o: &MeanPool) -> Result<(), DeviceError> {
     let x = View::<f32>::of(device, &o.x)?;
-    for_each_group(ViewMut::of(device, &o.out)?, |block, _, out: &mut [f32]| {
+    for_each_group(device, ViewMut::of(device, &o.out)?, |block, _, out: &mut [f32]| {
         out.fill(0.0);
         for row in block * o.ratio..(block + 1) * o.ratio {
             for (out, x) in out.iter_mut().zip(x.row(row)) {
@@ -39,7 +37,7 @@ pub(super) fn select_blocks(device: &CpuDevice, o: &SelectBlocks) -> Result<(), 
     let wanted = out.cols();
     let complete = |token: usize| (o.pos0 + token + 1) / o.ratio;
     // One query to a lane.
-    out.tiles([LANES, 1, wanted.max(1)]).for_each(|mut tile| {
+    out.tiles([LANES, 1, wanted.max(1)]).for_each(&device.team, |mut tile| {
         let tokens = tile.rows.clone();
         let mut scores = Vec::new();
         // Where all are chosen, nobody asks for scores.

@@ -4,15 +4,16 @@
 //! 8 bits (-127..=127), with two it has 16 (`q = 256 high + low`, each part a signed byte that is not -128), so that the
 //! same byte products serve both precisions.
 
-use rayon::iter::{IndexedParallelIterator, ParallelIterator};
-use rayon::slice::ParallelSliceMut;
-
 use super::unpack::{Coding, Order};
-use crate::cpu::isa::{Isa, Kernel, Simd};
+use crate::cpu::CpuDevice;
+use crate::cpu::isa::{Kernel, Simd};
 use crate::cpu::memory::View;
 
 /// Activations that share a scale.
 pub(super) const BLOCK: usize = 32;
+
+/// Rows that a thread quantises at a time.
+const ROWS: usize = 4;
 
 /// A block of 32 activations with `PLANES` planes, in 32-bit words.
 pub(super) struct Words<const PLANES: usize>;
@@ -40,7 +41,7 @@ pub(super) struct Quantised {
 impl Quantised {
     /// Quantises the rows of `x` for weights of one coding; only rows for which `used` holds.
     pub fn new<const PLANES: usize>(
-        isa: Isa,
+        device: &CpuDevice,
         x: View<f32>,
         coding: Coding,
         used: impl Fn(usize) -> bool + Sync,
@@ -48,8 +49,11 @@ impl Quantised {
         let stride = x.cols() / BLOCK * Words::<PLANES>::LEN;
         let mut words = vec![0; x.rows() * stride];
         if stride > 0 {
-            let rows = words.par_chunks_exact_mut(stride).enumerate().with_min_len(4).filter(|(row, _)| used(*row));
-            rows.for_each(|(row, words)| isa.run(Row::<PLANES> { x: x.row(row), coding, words }));
+            device.team.for_each_chunk(&mut words, ROWS * stride, |chunk, words| {
+                for (i, words) in words.chunks_exact_mut(stride).enumerate().filter(|(i, _)| used(ROWS * chunk + i)) {
+                    device.isa.run(Row::<PLANES> { x: x.row(ROWS * chunk + i), coding, words });
+                }
+            });
         }
         Self { words, stride }
     }

@@ -1,0 +1,228 @@
+//! The threads of a device, and how they share out one op.
+//!
+//! A generated token takes hundreds of ops of a few microseconds each. To sleep in between and be woken for the next would
+//! take longer than they do. So the thread that enqueues is one of the team, an op that is too small to share out runs there
+//! at once, and the others look for the next one for a while before they sleep.
+
+use std::any::Any;
+use std::hint::spin_loop;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// How often a thread looks for work, or for the others to be done, before it lets go of its core: 50 to 200 microseconds.
+const LOOKS: usize = 5000;
+
+/// Threads that work on one thing together.
+pub(super) struct Team {
+    /// All but the one that calls.
+    others: Vec<Other>,
+    /// Held while something is shared out.
+    turn: Mutex<()>,
+}
+
+struct Other {
+    desk: Arc<Desk>,
+    thread: JoinHandle<()>,
+}
+
+/// Where a thread finds its work. Alone in two cache lines, which some processors fetch together.
+#[derive(Default)]
+#[repr(align(128))]
+struct Desk {
+    /// What to do; null when it is done.
+    task: AtomicPtr<Task<'static>>,
+    /// Whether there will be no more.
+    closed: AtomicBool,
+}
+
+/// What every thread does, given its number.
+struct Task<'a> {
+    work: &'a (dyn Fn(usize) + Sync),
+    /// The first panic of another thread.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+impl Team {
+    /// A team of `threads` threads, the caller's among them.
+    ///
+    /// # Errors
+    /// If the system starts no threads.
+    pub(super) fn new(threads: usize) -> io::Result<Self> {
+        let mut team = Self { others: Vec::new(), turn: Mutex::new(()) };
+        for number in 1..threads {
+            let desk = Arc::<Desk>::default();
+            let thread = thread::Builder::new().name(format!("cpu-{number}")).spawn({
+                let desk = desk.clone();
+                move || desk.serve(number)
+            })?;
+            team.others.push(Other { desk, thread });
+        }
+        Ok(team)
+    }
+
+    /// Number of threads.
+    pub(super) fn threads(&self) -> usize {
+        self.others.len() + 1
+    }
+
+    /// Runs `work` on `threads` threads at once, at most all of them, with their numbers from 0 on. Within `work` there is no
+    /// other `run`.
+    ///
+    /// # Panics
+    /// If `work` does on any thread, when all are done.
+    pub(super) fn run(&self, threads: usize, work: &(dyn Fn(usize) + Sync)) {
+        let others = &self.others[..threads.clamp(1, self.threads()) - 1];
+        if others.is_empty() {
+            return work(0);
+        }
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let task = Task { work, panic: Mutex::new(None) };
+        let done = Done(others);
+        for Other { desk, thread } in others {
+            desk.task.store(ptr::from_ref(&task).cast_mut().cast(), Ordering::Release);
+            thread.thread().unpark();
+        }
+        work(0);
+        drop(done);
+        if let Some(panic) = task.panic.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Calls `work` with every number below `count`, one after the other on whichever thread is free.
+    pub(super) fn for_each(&self, count: usize, work: impl Fn(usize) + Sync) {
+        let next = AtomicUsize::new(0);
+        self.run(count, &|_| {
+            while let Some(i) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&i| i < count) {
+                work(i);
+            }
+        });
+    }
+
+    /// Calls `work` with every part of `len` elements, the last one of fewer, and its number.
+    pub(super) fn for_each_chunk<T: Send>(&self, values: &mut [T], len: usize, work: impl Fn(usize, &mut [T]) + Sync) {
+        let count = values.len().div_ceil(len);
+        let chunks = Mutex::new(values.chunks_mut(len).enumerate());
+        let next = || chunks.lock().unwrap_or_else(PoisonError::into_inner).next();
+        self.run(count, &|_| {
+            while let Some((i, chunk)) = next() {
+                work(i, chunk);
+            }
+        });
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        for Other { desk, thread } in &self.others {
+            desk.closed.store(true, Ordering::Release);
+            thread.thread().unpark();
+        }
+    }
+}
+
+/// Waits for the other threads when it goes, as it also does when the caller's own part panics.
+struct Done<'a>(&'a [Other]);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        for Other { desk, .. } in self.0 {
+            let mut looks = 0;
+            while !desk.task.load(Ordering::Acquire).is_null() {
+                looks += 1;
+                if looks < LOOKS { spin_loop() } else { thread::yield_now() }
+            }
+        }
+    }
+}
+
+impl Desk {
+    /// Does what is put here until there will be no more.
+    fn serve(&self, number: usize) {
+        while let Some(task) = self.wait() {
+            // SAFETY: `Team::run` put the task here and does not return, nor unwind, before it is null again.
+            let task = unsafe { &*task };
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (task.work)(number))) {
+                task.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+            }
+            self.task.store(ptr::null_mut(), Ordering::Release);
+        }
+    }
+
+    /// The next task.
+    fn wait(&self) -> Option<*const Task<'static>> {
+        loop {
+            for _ in 0..LOOKS {
+                let task = self.task.load(Ordering::Acquire);
+                if !task.is_null() {
+                    return Some(task);
+                }
+                if self.closed.load(Ordering::Acquire) {
+                    return None;
+                }
+                spin_loop();
+            }
+            // Whoever puts something here unparks this thread afterwards; if that came first, it does not even sleep.
+            thread::park();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::array;
+    use std::time::Duration;
+
+    #[test]
+    fn every_number_comes_once_on_any_number_of_threads() {
+        for threads in [1, 2, 3, 8] {
+            let team = Team::new(threads).unwrap();
+            assert_eq!(team.threads(), threads);
+            for count in [0, 1, 2, 7, 1000] {
+                let seen: Vec<_> = (0..count).map(|_| AtomicUsize::new(0)).collect();
+                team.for_each(count, |i| {
+                    seen[i].fetch_add(1, Ordering::Relaxed);
+                });
+                assert!(seen.iter().all(|seen| seen.load(Ordering::Relaxed) == 1));
+                let mut values = vec![0; count];
+                team.for_each_chunk(&mut values, 3, |i, chunk| chunk.fill(i + 1));
+                assert!(values.iter().enumerate().all(|(i, &value)| value == i / 3 + 1));
+            }
+        }
+    }
+
+    #[test]
+    fn all_threads_take_part_also_after_they_slept() {
+        let team = Team::new(3).unwrap();
+        for _ in 0..3 {
+            let seen: [_; 3] = array::from_fn(|_| AtomicUsize::new(0));
+            team.run(3, &|thread| {
+                seen[thread].fetch_add(1, Ordering::Relaxed);
+            });
+            assert!(seen.iter().all(|seen| seen.load(Ordering::Relaxed) == 1));
+            thread::sleep(Duration::from_millis(5));
+        }
+        team.run(2, &|thread| assert!(thread < 2));
+        team.run(100, &|thread| assert!(thread < 3));
+    }
+
+    #[test]
+    fn a_panic_on_any_thread_reaches_the_caller_and_the_team_goes_on() {
+        let team = Team::new(3).unwrap();
+        for bad in 0..3 {
+            let panic = catch_unwind(AssertUnwindSafe(|| team.run(3, &|thread| assert!(thread != bad, "on purpose"))));
+            let panic = panic.unwrap_err();
+            assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
+            let count = AtomicUsize::new(0);
+            team.for_each(10, |_| {
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+            assert_eq!(count.into_inner(), 10);
+        }
+    }
+}
