@@ -37,6 +37,9 @@ pub struct SynthArgs {
     /// Experts in a layer
     #[arg(long, value_name = "E", value_parser = clap::value_parser!(u32).range(1..=65536))]
     experts: Option<u32>,
+    /// Length of the routed experts' inner vectors
+    #[arg(long, value_name = "F", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    expert_width: Option<u32>,
     /// Tokens in the vocabulary
     #[arg(long, value_name = "V", value_parser = clap::value_parser!(u32).range(vocabulary::SMALLEST as i64..=1 << 21))]
     vocab: Option<u32>,
@@ -100,6 +103,7 @@ impl SynthArgs {
         shape.attention.interval = shape.attention.interval.min(shape.layers);
         shape.experts.count = number(self.experts, shape.experts.count);
         shape.experts.used = shape.experts.used.min(shape.experts.count);
+        shape.experts.width = number(self.expert_width, shape.experts.width);
         shape.vocabulary.size = number(self.vocab, shape.vocabulary.size);
         let ngrams = shape.ngrams.take();
         shape.ngrams = ngrams.filter(|ngrams| ngrams.layer < shape.layers && !shape.is_attention(ngrams.layer));

@@ -17,6 +17,8 @@ pub enum Preset {
     /// Mixtral 8x7B
     #[value(name = "mixtral-8x7b")]
     Mixtral8x7b,
+    /// The experts of Qwen3.8-Flash-Next, and as little else as a qwen3moe model can have: to time their layer in any engine
+    MoeLayer,
     /// All parts of Qwen3.8-Flash-Next in three megabytes
     Tiny,
 }
@@ -204,6 +206,7 @@ impl Shape {
             Preset::Qwen3Next80bA3b => qwen3_next(),
             Preset::Qwen330bA3b => qwen3_30b(),
             Preset::Mixtral8x7b => mixtral(),
+            Preset::MoeLayer => moe_layer(),
             Preset::Tiny => tiny(),
         }
     }
@@ -321,6 +324,19 @@ fn mixtral() -> Shape {
         streams: None,
         ngrams: None,
         vocabulary: Vocabulary { size: 32_000, kind: VocabularyKind::SentencePiece },
+    }
+}
+
+fn moe_layer() -> Shape {
+    let model = qwen38_flash_next();
+    Shape {
+        name: "MoE layer",
+        hidden: model.hidden,
+        layers: 1,
+        attention: Attention { heads: 1, kv_heads: 1, dim: 64, rope_dims: 64, ..qwen3_30b().attention },
+        experts: Experts { shared: None, ..model.experts },
+        vocabulary: Vocabulary { size: 8192, ..QWEN3_VOCABULARY },
+        ..qwen3_30b()
     }
 }
 

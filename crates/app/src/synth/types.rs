@@ -44,7 +44,9 @@ impl Types {
     pub fn of(preset: Preset) -> Self {
         use Format::{IQ2_XS, IQ4_NL, Q4_K, Q6_K, Q8_0};
         match preset {
-            Preset::Qwen38FlashNext | Preset::Tiny => Self([IQ2_XS, IQ4_NL, Q8_0, Q8_0, Q6_K, IQ4_NL]),
+            Preset::Qwen38FlashNext | Preset::MoeLayer | Preset::Tiny => {
+                Self([IQ2_XS, IQ4_NL, Q8_0, Q8_0, Q6_K, IQ4_NL])
+            }
             _ => Self([Q4_K, Q6_K, Q4_K, Q4_K, Q6_K, IQ4_NL]),
         }
     }

@@ -35,6 +35,20 @@ fn a_model_of_one_layer_runs() {
     }
 }
 
+/// The file that times a layer in other engines, which know its architecture.
+#[test]
+fn the_experts_alone_run_in_any_width() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("layer.gguf");
+    let args = ["synth", "--preset", "moe-layer", "--experts", "16", "--expert-width", "256", "--types", "down=q6_k"];
+    stdout(&output(&[&args[..], &["-o", text(&file)]].concat()));
+    let gguf = Gguf::open(&file).unwrap();
+    assert_eq!(gguf.metadata().require_u32("qwen3moe.expert_used_count"), Ok(10));
+    let down = gguf.tensor("blk.0.ffn_down_exps.weight").unwrap();
+    assert_eq!((&down.shape[..], down.format), (&[256, 2560, 16][..], Format::Q6_K));
+    assert!(!stdout(&output(&["run", "-m", text(&file), "-p", "fn", "-n", "2", "--ignore-eos"])).is_empty());
+}
+
 #[test]
 fn a_file_that_is_there_stays_unless_forced() {
     let dir = tempfile::tempdir().unwrap();
