@@ -37,18 +37,17 @@ fn product(precision: Precision) -> Bound {
 /// f16: 6e-4 where a weight is rounded once. Where its scale's product or its minimum is rounded before, three roundings of 2^-11 /
 /// sqrt(3) at most are in each factor, the row's in both of them, and silu's slope is up to 1.28 of its value: 9.7e-4 (7.8e-4 seen).
 ///
-/// int8: products of random weights have heavy tails; the largest of 32 neighbours, which share 8 bits, is four standard deviations
-/// and more: 1.4e-2 seen.
+/// int8: as accurate as llama.cpp's path on the processor, 1.3e-2 (1.11e-2 to 1.22e-2 seen, over 16 seeds).
 ///
 /// Where a few numbers are the whole result, a rounding is what it is at most and not what it is on average, a root of three less.
 fn layer(formats: &[Format], tokens: usize) -> impl Fn(Precision) -> Bound {
     use Format::{IQ4_XS, Q2_K, Q4_1, Q4_K, Q5_1, Q5_K, Q6_K};
     let twice = formats.iter().any(|format| matches!(format, Q4_1 | Q5_1 | Q2_K | Q4_K | Q5_K | Q6_K | IQ4_XS));
-    let few = if tokens < 16 { 3f64.sqrt() } else { 1.0 };
+    let few = if tokens < 48 { 3f64.sqrt() } else { 1.0 };
     move |precision| match precision {
         Precision::F32 => F32,
         Precision::F16 => Bound::Within { a: few * if twice { 9.7e-4 } else { 6e-4 }, b: SUMS },
-        Precision::Int8 => Bound::Within { a: few * 2e-2, b: SUMS },
+        Precision::Int8 => Bound::Within { a: few * 1.3e-2, b: SUMS },
     }
 }
 

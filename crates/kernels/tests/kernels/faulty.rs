@@ -1,7 +1,9 @@
-//! A device with a fault planted into one op: its kernel leaves out one element, or writes one too many.
+//! Devices with a fault: one whose kernel of one op leaves out an element, or writes one too many; and one that tells the host more
+//! than it was asked for.
 
 use std::cell::RefCell;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use argon_gguf::Bytes;
 use argon_kernels::op::{Gemm, RowMap};
@@ -15,6 +17,8 @@ pub enum Spot {
     EndOfFirstRow,
     /// The last row of a tile of eight.
     EndOfTile,
+    /// The last row of an expert's last tile, where that is not full; of routed products alone.
+    TileTail,
     /// The first column of the last row.
     StartOfLastRow,
     Last,
@@ -22,8 +26,51 @@ pub enum Spot {
     Beyond,
 }
 
-/// Those inside.
+/// Those that every output has.
 pub const SPOTS: [Spot; 5] = [Spot::First, Spot::EndOfFirstRow, Spot::EndOfTile, Spot::StartOfLastRow, Spot::Last];
+
+/// The variants of [`Op`], and which one an op is: one that is not listed does not compile.
+macro_rules! variants {
+    ($($variant:ident),*) => {
+        pub const VARIANTS: &[&str] = &[$(stringify!($variant)),*];
+
+        fn variant(op: &Op) -> &'static str {
+            match op {
+                $(Op::$variant(_) => stringify!($variant)),*
+            }
+        }
+    };
+}
+variants!(
+    Fill,
+    Copy,
+    Add,
+    Embed,
+    RmsNorm,
+    GatedNorm,
+    Rope,
+    Gemm,
+    Attention,
+    MeanPool,
+    SelectBlocks,
+    Conv,
+    DeltaNet,
+    HyperWrite,
+    PleGate,
+    Route,
+    Plan,
+    Gather,
+    Combine
+);
+
+/// A fault as it was planted.
+#[derive(Clone)]
+pub struct Planted {
+    /// The variant of the op.
+    pub variant: &'static str,
+    /// `[row, column]`.
+    pub place: String,
+}
 
 /// The device, but for one element of one op's output.
 pub struct Faulty<'d> {
@@ -31,8 +78,8 @@ pub struct Faulty<'d> {
     op: &'static str,
     output: usize,
     spot: Spot,
-    /// The coordinate in the last output that was spoiled.
-    planted: Mutex<RefCell<Option<String>>>,
+    /// Where the last output was spoiled.
+    planted: Mutex<RefCell<Option<Planted>>>,
 }
 
 impl<'d> Faulty<'d> {
@@ -41,8 +88,8 @@ impl<'d> Faulty<'d> {
         Self { device, op, output, spot, planted: Mutex::default() }
     }
 
-    /// Where it was planted, as `[row, column]`; `None` if there was nothing to spoil.
-    pub fn planted(&self) -> Option<String> {
+    /// Where it was planted; `None` if there was nothing to spoil.
+    pub fn planted(&self) -> Option<Planted> {
         self.planted.lock().unwrap().borrow().clone()
     }
 
@@ -52,7 +99,23 @@ impl<'d> Faulty<'d> {
         Ok(bytes)
     }
 
-    fn spoil(&self, t: &Tensor, before: &[u8]) -> Result<(), DeviceError> {
+    fn plant(&self, op: &Op, place: String) {
+        self.planted.lock().unwrap().replace(Some(Planted { variant: variant(op), place }));
+    }
+
+    /// The last row of the first tile that is not full.
+    fn tile_tail(&self, op: &Op) -> Result<Option<usize>, DeviceError> {
+        let Op::Gemm(Gemm { rows: RowMap::Gather(plan) | RowMap::Segments(plan), .. }) = op else { return Ok(None) };
+        let words = |t: &Tensor| -> Result<Vec<u32>, DeviceError> {
+            Ok(self.bytes(t)?.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect())
+        };
+        let used = words(&plan.meta)?[argon_plan::meta::TILES] as usize;
+        let tiles = words(&plan.tiles.first(used))?;
+        let tail = tiles.as_chunks().0.iter().find(|[_, _, valid]| (*valid as usize) < plan.shape.tile());
+        Ok(tail.map(|[_, first, valid]| (first + valid - 1) as usize))
+    }
+
+    fn spoil(&self, op: &Op, t: &Tensor, before: &[u8]) -> Result<(), DeviceError> {
         let mut after = self.bytes(t)?;
         let size = t.dtype.bytes();
         let changed: Vec<usize> = (0..t.len()).filter(|&i| differ(t.dtype, before, &after, i)).collect();
@@ -62,13 +125,17 @@ impl<'d> Faulty<'d> {
             Spot::First => first,
             Spot::EndOfFirstRow => *changed.iter().rfind(|i| row(i) == row(&first)).unwrap(),
             Spot::EndOfTile => *changed.iter().rfind(|i| row(i) % 8 == 7).unwrap_or(&last),
+            Spot::TileTail => {
+                let Some(tail) = self.tile_tail(op)? else { return Ok(()) };
+                *changed.iter().find(|i| row(i) == tail).unwrap()
+            }
             Spot::StartOfLastRow => *changed.iter().find(|i| row(i) == row(&last)).unwrap(),
             Spot::Last => last,
             Spot::Beyond => {
                 let word = Tensor::dense(t.buffer.clone(), DType::U32, 1, 1, t.buffer.bytes() / 4);
                 let behind = (t.len() * size).div_ceil(4);
                 self.device.write(&word.cols(behind..behind + 1), &[0; 4])?;
-                self.planted.lock().unwrap().replace(Some(String::from("behind")));
+                self.plant(op, String::from("behind"));
                 return Ok(());
             }
         };
@@ -80,7 +147,7 @@ impl<'d> Faulty<'d> {
             (2.., _) => format!("[{r}, {c}]"),
             _ => format!("[{c}]"),
         };
-        self.planted.lock().unwrap().replace(Some(place));
+        self.plant(op, place);
         Ok(())
     }
 }
@@ -140,9 +207,61 @@ impl Device for Faulty<'_> {
         let before = target.map(|t| self.bytes(t)).transpose()?;
         self.device.enqueue(op)?;
         match target.zip(before) {
-            Some((t, before)) => self.spoil(t, &before),
+            Some((t, before)) => self.spoil(op, t, &before),
             None => Ok(()),
         }
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.device.sync()
+    }
+}
+
+/// The device, but that a word comes to the host with every op.
+pub struct Talkative<'d> {
+    device: &'d dyn Device,
+    bytes: AtomicU64,
+}
+
+impl<'d> Talkative<'d> {
+    pub fn new(device: &'d dyn Device) -> Self {
+        Self { device, bytes: AtomicU64::new(0) }
+    }
+}
+
+impl Device for Talkative<'_> {
+    fn info(&self) -> DeviceInfo {
+        self.device.info()
+    }
+
+    fn tile_rows(&self, entries: usize, experts: usize) -> usize {
+        self.device.tile_rows(entries, experts)
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Buffer, DeviceError> {
+        self.device.alloc(bytes)
+    }
+
+    fn constant(&self, bytes: Bytes) -> Result<Buffer, DeviceError> {
+        self.device.constant(bytes)
+    }
+
+    fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.device.write(dst, bytes)
+    }
+
+    fn read(&self, src: &Tensor, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.device.read(src, bytes)
+    }
+
+    fn bytes_to_host(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {
+        self.bytes.fetch_add(4, Ordering::Relaxed);
+        self.device.enqueue(op)
     }
 
     fn sync(&self) -> Result<(), DeviceError> {

@@ -32,6 +32,10 @@ struct Layer {
     tile: Option<usize>,
     /// Factor of one input channel.
     outlier: f32,
+    /// Factor of all of them.
+    size: f32,
+    /// Factor of the experts' weights in the sum.
+    share: f32,
 }
 
 pub(super) fn cases(list: &mut List) {
@@ -49,6 +53,8 @@ pub(super) fn cases(list: &mut List) {
         ids: Ids::Skewed,
         tile: None,
         outlier: 1.0,
+        size: 1.0,
+        share: 1.0,
     };
     let mut add = |what: &str, layer: Layer| {
         let [gate_up, down] = layer.formats;
@@ -61,7 +67,8 @@ pub(super) fn cases(list: &mut List) {
         add("", Layer { tokens: 1, ..usual });
     }
     for formats in asked.map_or(PAIRS.to_vec(), |asked| vec![asked]) {
-        add("", Layer { formats, ..usual });
+        // Random scales vary more than a file's: a row of one block would be all large or all small, beside rows of the other kind.
+        add("", Layer { formats, hidden: 1024, ..usual });
     }
     for tile in [1, 7, 16, 64, 192] {
         add(&format!(", tile {tile}"), Layer { tile: Some(tile), ..usual });
@@ -70,6 +77,7 @@ pub(super) fn cases(list: &mut List) {
     add(", all skipped", Layer { ids: Ids::Skipped, ..usual });
     add(", bad ids", Layer { ids: Ids::Bad, ..usual });
     add(", a channel of 1e5", Layer { outlier: 1e5, ..usual });
+    add(", down beyond f16", Layer { size: 100.0, share: 1e-4, ..usual });
 }
 
 impl Layer {
@@ -83,10 +91,10 @@ impl Layer {
         let floats = |name, rows, cols| desk.output(name, DType::F32, [rows, 1, cols]);
 
         let ids = desk.ints([tokens, 1, top_k], &self.ids.draw(desk, shape.entries(), experts))?;
-        let shares = desk.numbers(shape.entries(), |_| (1.0 + desk.unit()) / top_k as f32);
+        let shares = desk.numbers(shape.entries(), |_| (1.0 + desk.unit()) * self.share / top_k as f32);
         let weights = desk.floats([tokens, 1, top_k], &shares)?;
         let input =
-            desk.numbers(tokens * hidden, |i| desk.normal() * if i % hidden == 100 { self.outlier } else { 1.0 });
+            desk.numbers(tokens * hidden, |i| desk.normal() * if i % hidden == 100 { self.outlier } else { self.size });
         let x = desk.activations(gate_up, [tokens, hidden], &input)?;
         desk.run(Plan { ids, weights: weights.clone(), plan: plan.clone() })?;
 
