@@ -286,20 +286,20 @@ pub struct KernelsArgs {
     /// Tile of down
     #[arg(long, value_name = "TM,TN,TK,SG", requires = "device")]
     pub dtile: Option<String>,
-    /// One way to compute plans instead of all that a device has
+    /// One way to compute plans, instead of the device's own and all that it has
     #[arg(long, value_name = "NAME")]
     pub variant: Option<String>,
     /// Tokens, instead of the sizes that each case has
-    #[arg(short = 'T', long, value_name = "N")]
+    #[arg(short = 'T', long, value_name = "N", allow_negative_numbers = true)]
     pub tokens: Option<usize>,
     /// Experts
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub experts: Option<usize>,
     /// Experts for each token
-    #[arg(long, visible_alias = "top-k", value_name = "N")]
+    #[arg(long, visible_alias = "top-k", value_name = "N", allow_negative_numbers = true)]
     pub topk: Option<usize>,
     /// Seed of the random numbers
-    #[arg(short, long, value_name = "N", default_value_t = 0)]
+    #[arg(short, long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub seed: u64,
     /// JSON file to write as well: machine, devices, drivers, every case with its errors and bounds
     #[arg(long, value_name = "FILE")]

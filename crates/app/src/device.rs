@@ -8,9 +8,10 @@ mod environment;
 use std::num::NonZero;
 use std::sync::Arc;
 
+use anyhow::{Context, Result, anyhow};
 use argon_gguf::Format;
 use argon_kernels::cpu::{CpuDevice, CpuOptions};
-use argon_kernels::cuda::tune::{Forced, Tile};
+use argon_kernels::cuda::tune::{self, Tile};
 use argon_kernels::cuda::{CudaDevice, CudaOptions, PlanVariant};
 use argon_kernels::reference::ReferenceDevice;
 use argon_kernels::{Device, DeviceError, self_test};
@@ -49,6 +50,24 @@ pub fn named(kind: DeviceKind, threads: Option<NonZero<usize>>) -> Opened {
     }
 }
 
+/// What a device shall do in another way than it would choose itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Forced {
+    /// How it computes plans, one of [`plan_variants`].
+    pub plan: Option<String>,
+    /// Tiles of products, if they are forced.
+    pub tiles: Option<Tiles>,
+}
+
+/// In which tiles weights of which formats are multiplied: of gate and up and of dense products, and of down.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tiles {
+    /// TM, TN, TK, SG.
+    pub tiles: [Option<[u32; 4]>; 2],
+    /// Of the weights.
+    pub formats: [Format; 2],
+}
+
 /// The names of the ways to compute plans that devices of this kind have to choose from.
 pub fn plan_variants(kind: DeviceKind) -> Vec<&'static str> {
     match kind {
@@ -58,46 +77,49 @@ pub fn plan_variants(kind: DeviceKind) -> Vec<&'static str> {
     }
 }
 
-/// A device that computes plans in the way of this name.
+/// A device that was named, which does what is forced.
 ///
 /// # Errors
-/// As [`named`]; and for a name that is none of [`plan_variants`].
-pub fn with_plan_variant(kind: DeviceKind, threads: Option<NonZero<usize>>, name: &str) -> Opened {
-    let unknown = || DeviceError::Unsupported { device: kind.to_string(), what: format!("plans by {name}") };
-    match kind {
-        DeviceKind::Cpu => {
-            let plan = argon_plan::Variant::ALL.into_iter().find(|variant| variant.name() == name);
-            let options = CpuOptions { threads, plan: plan.ok_or_else(unknown)?, ..CpuOptions::default() };
-            Ok(Arc::new(CpuDevice::new(options)?))
+/// As [`named`]; for what the device has no choice of; and for a tile that it cannot have, with the reason.
+pub fn forced(kind: DeviceKind, threads: Option<NonZero<usize>>, forced: &Forced) -> Result<Arc<dyn Device>> {
+    if let Some(plan) = forced.plan.as_deref().filter(|plan| !plan_variants(kind).contains(plan)) {
+        return Err(unknown_variant(plan, &[kind]));
+    }
+    let plan = forced.plan.as_deref();
+    match (kind, forced.tiles) {
+        (DeviceKind::Cuda(ordinal), tiles) => {
+            let plan = PlanVariant::ALL.into_iter().find(|variant| Some(variant.name()) == plan).unwrap_or_default();
+            with_tiles(CudaOptions { plan, ..cuda(ordinal) }, tiles)
         }
-        DeviceKind::Cuda(ordinal) => {
-            let plan = PlanVariant::ALL.into_iter().find(|variant| variant.name() == name).ok_or_else(unknown)?;
-            Ok(Arc::new(CudaDevice::new(CudaOptions { plan, ..cuda(ordinal) })?))
+        (_, Some(_)) => Err(anyhow!("--tile and --dtile: {kind} has no choice of tiles, cuda has")),
+        (DeviceKind::Cpu, None) => {
+            let plan = argon_plan::Variant::ALL.into_iter().find(|variant| Some(variant.name()) == plan);
+            let options = CpuOptions { threads, plan: plan.unwrap_or_default(), ..CpuOptions::default() };
+            Ok(Arc::new(CpuDevice::new(options).context("--device")?))
         }
-        _ => Err(unknown()),
+        _ => named(kind, threads).context("--device"),
     }
 }
 
-/// A device that multiplies weights of these formats in these tiles: of gate and up and of dense products, and of down.
-///
-/// # Errors
-/// As [`named`]; for a device without a choice of tiles; and for a tile that it cannot have, with the reason.
-pub fn with_tiles(
-    kind: DeviceKind,
-    tiles: [Option<[u32; 4]>; 2],
-    formats: [Format; 2],
-) -> Result<Arc<dyn Device>, Failure> {
-    let DeviceKind::Cuda(ordinal) = kind else {
-        return Err(Failure::input(format_args!("--tile and --dtile: {kind} has no choice of tiles, cuda has")));
+/// That none of these devices computes plans by what `--variant` says.
+pub fn unknown_variant(plan: &str, kinds: &[DeviceKind]) -> anyhow::Error {
+    let of = |kind: &DeviceKind| match &plan_variants(*kind)[..] {
+        [] => format!("{kind} has no choice"),
+        variants => format!("{kind} has {}", variants.join(", ")),
     };
-    let asked = |flag, format, tile: Option<[u32; 4]>| {
-        tile.map(|tile| Ok((format, Tile::asked(tile).or_input(flag)?))).transpose()
+    let all: Vec<_> = kinds.iter().map(of).collect();
+    anyhow!("--variant is {plan}; for plans, {}", all.join("; "))
+}
+
+fn with_tiles(options: CudaOptions, asked: Option<Tiles>) -> Result<Arc<dyn Device>> {
+    let tile = |flag: &'static str, i: usize| -> Result<Option<(Format, Tile)>> {
+        let Some(Tiles { tiles, formats }) = asked else { return Ok(None) };
+        tiles[i].map(|tile| Ok((formats[i], Tile::asked(tile).context(flag)?))).transpose()
     };
-    let forced =
-        Forced { first: asked("--tile", formats[0], tiles[0])?, down: asked("--dtile", formats[1], tiles[1])? };
-    let device = CudaDevice::new(CudaOptions { forced, ..cuda(ordinal) }).or_input("--device")?;
+    let forced = tune::Forced { first: tile("--tile", 0)?, down: tile("--dtile", 1)? };
+    let device = CudaDevice::new(CudaOptions { forced, ..options }).context("--device")?;
     for (flag, forced) in [("--tile", forced.first), ("--dtile", forced.down)] {
-        forced.map_or(Ok(()), |(format, tile)| tile.possible(&device.machine(), format)).or_input(flag)?;
+        forced.map_or(Ok(()), |(format, tile)| tile.possible(&device.machine(), format)).context(flag)?;
     }
     Ok(Arc::new(device))
 }

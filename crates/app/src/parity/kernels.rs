@@ -3,15 +3,15 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use argon_kernels::parity::{Finding, Kernel, cases};
+use argon_kernels::parity::{Kernel, cases};
 use argon_kernels::{Device, Precision};
 
 use super::model;
 use super::report::{self, Compared, Report, Row};
-use crate::device;
+use crate::device::{self, Forced};
 use crate::failure::{Failure, OrFail, stdout_failure};
 use crate::output::can_be_written;
-use crate::settings::{Parity, Part};
+use crate::settings::{DeviceKind, Parity, Part};
 
 /// Runs the command: a table for each device on standard output, and the report.
 ///
@@ -24,7 +24,7 @@ pub fn run(settings: &Parity) -> Result<(), Failure> {
     let mut report = Report::new();
     let mut out = io::stdout().lock();
     for device in devices(settings, &mut report)? {
-        let compared = compare(&*device, &device, settings)?;
+        let compared = compare(&device, settings)?;
         report::print(&mut out, &compared, settings.parts.len() == 1).map_err(stdout_failure)?;
         report.devices.push(compared);
     }
@@ -45,39 +45,46 @@ fn verdict(all: usize, failed: usize) -> Result<(), Failure> {
     }
 }
 
+/// A device and its name.
+type Named = (DeviceKind, Arc<dyn Device>);
+
 /// The device that was named, or one of each backend that is here.
-fn devices(settings: &Parity, report: &mut Report) -> Result<Vec<Arc<dyn Device>>, Failure> {
-    if let (Some(kind), Some(formats)) = (settings.device, settings.tiled) {
-        return Ok(vec![device::with_tiles(kind, settings.tiles, formats)?]);
-    }
+fn devices(settings: &Parity, report: &mut Report) -> Result<Vec<Named>, Failure> {
+    let open = |kind| Ok((kind, device::forced(kind, settings.threads, &settings.forced)?));
     if let Some(kind) = settings.device {
-        return Ok(vec![device::named(kind, settings.threads).or_input("--device")?]);
+        return Ok(vec![open(kind).map_err(Failure::Input)?]);
+    }
+    let able = |kind: &DeviceKind| {
+        let plan = settings.forced.plan.as_deref();
+        plan.is_none_or(|plan| device::plan_variants(*kind).contains(&plan))
+    };
+    if let (Some(plan), None) = (&settings.forced.plan, device::BACKENDS.iter().find(|kind| able(kind))) {
+        return Err(Failure::Input(device::unknown_variant(plan, &device::BACKENDS)));
     }
     let mut found = Vec::new();
-    for kind in device::BACKENDS {
-        match device::named(kind, settings.threads) {
+    for kind in device::BACKENDS.into_iter().filter(able) {
+        match open(kind) {
             Ok(device) => found.push(device),
             Err(why) => {
+                let why = why.root_cause().to_string();
                 eprintln!("not compared: {why}");
-                report.absent.push(why.to_string());
+                report.absent.push(why);
             }
         }
     }
     Ok(found)
 }
 
-fn compare(device: &dyn Device, shared: &Arc<dyn Device>, settings: &Parity) -> Result<Compared, Failure> {
+fn compare((kind, device): &Named, settings: &Parity) -> Result<Compared, Failure> {
     let info = device.info();
     let precisions = precisions(settings, &info.precisions, &info.id)?;
     let mut rows = Vec::new();
     for &part in &settings.parts {
         let before = rows.len();
         match part {
-            Part::Kernel(kernel) => rows.extend(kernels(device, kernel, settings, &precisions)),
-            Part::Model => rows.extend(model::compare(shared, settings, &precisions)?),
-        }
-        if part == Part::Kernel(Kernel::Plan) {
-            rows.extend(variants(settings, &info.id)?);
+            Part::Kernel(Kernel::Plan) => rows.extend(plans(*kind, &**device, settings)?),
+            Part::Kernel(kernel) => rows.extend(kernels(&**device, kernel, settings, &precisions)),
+            Part::Model => rows.extend(model::compare(device, settings, &precisions)?),
         }
         eprintln!("{}: {}, {} cases", info.id, part.name(), rows.len() - before);
     }
@@ -105,24 +112,23 @@ fn kernels(device: &dyn Device, kernel: Kernel, settings: &Parity, precisions: &
     cases.iter().map(row).collect()
 }
 
-/// The plan once more, in each of the ways that the device has beside its own choice.
-fn variants(settings: &Parity, id: &str) -> Result<Vec<Row>, Failure> {
-    let kind = settings.device.or_else(|| device::BACKENDS.into_iter().find(|kind| id == kind.to_string()));
-    let all = kind.map_or(Vec::new(), device::plan_variants);
-    if let Some(asked) = settings.variant.as_deref().filter(|asked| !all.contains(asked)) {
-        let known = if all.is_empty() { String::from("no choice") } else { all.join(", ") };
-        return Err(Failure::input(format_args!("--variant is {asked}; for plans, {id} has {known}")));
-    }
-    let mut rows = Vec::new();
-    for variant in all.into_iter().filter(|variant| settings.variant.as_ref().is_none_or(|asked| asked == variant)) {
-        let Some(kind) = kind else { continue };
-        let device = device::with_plan_variant(kind, settings.threads, variant).or_input("--variant")?;
+/// The plan by the variant that was asked for; else as the device chooses, and in each of the ways that it chooses from.
+fn plans(kind: DeviceKind, device: &dyn Device, settings: &Parity) -> Result<Vec<Row>, Failure> {
+    let by = |device: &dyn Device, variant: &str| {
         let cases = cases::of(Kernel::Plan, &settings.request, &[]);
         let row = |case: &argon_kernels::parity::Case| {
-            let finding: Finding = case.run(&*device);
-            Row::new("plan", &format!("{variant}: {}", case.name), None, finding)
+            Row::new("plan", &format!("{variant}: {}", case.name), None, case.run(device))
         };
-        rows.extend(cases.iter().map(row));
+        cases.iter().map(row).collect::<Vec<_>>()
+    };
+    if let Some(variant) = &settings.forced.plan {
+        return Ok(by(device, variant));
+    }
+    let mut rows = by(device, "auto");
+    for variant in device::plan_variants(kind) {
+        let forced = Forced { plan: Some(variant.into()), tiles: None };
+        let device = device::forced(kind, settings.threads, &forced).map_err(Failure::Work)?;
+        rows.extend(by(&*device, variant));
     }
     Ok(rows)
 }

@@ -9,6 +9,7 @@ use argon_kernels::parity::{Kernel, Request};
 
 use super::{DeviceKind, kind, precision, refused, threads, within};
 use crate::args;
+use crate::device::{Forced, Tiles};
 use crate::failure::Failure;
 
 /// What `argon parity` shall do.
@@ -24,12 +25,8 @@ pub struct Parity {
     pub precision: Option<Precision>,
     /// Sizes, formats, seed.
     pub request: Request,
-    /// Tile of gate and up and of dense products, and of down: TM, TN, TK, SG.
-    pub tiles: [Option<[u32; 4]>; 2],
-    /// Formats of the weights that these tiles are for, where there are some.
-    pub tiled: Option<[Format; 2]>,
-    /// One way to compute plans.
-    pub variant: Option<String>,
+    /// What the devices shall do otherwise than by themselves.
+    pub forced: Forced,
     /// The JSON file to write.
     pub report: Option<PathBuf>,
 }
@@ -52,6 +49,22 @@ impl Part {
         }
     }
 
+    /// The flags that change what is compared.
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Part::Kernel(Kernel::Plan) => &["--tokens", "--experts", "--topk", "--variant"],
+            Part::Kernel(Kernel::Gather) => &["--tokens", "--experts", "--topk", "--variant", "--precision"],
+            Part::Kernel(Kernel::Dense) => &["--tokens", "--gu", "--tile", "--precision"],
+            Part::Kernel(Kernel::Moe) => {
+                &["--tokens", "--experts", "--topk", "--variant", "--gu", "--dn", "--tile", "--dtile", "--precision"]
+            }
+            Part::Kernel(Kernel::Route) => &["--tokens", "--experts", "--topk"],
+            Part::Kernel(Kernel::Elementwise) => &[],
+            Part::Kernel(Kernel::Hyper) | Part::Model => &["--tokens", "--precision"],
+            Part::Kernel(Kernel::Delta | Kernel::Attention) => &["--tokens"],
+        }
+    }
+
     fn all() -> impl Iterator<Item = Part> {
         Kernel::ALL.into_iter().map(Part::Kernel).chain([Part::Model])
     }
@@ -65,6 +78,8 @@ impl TryFrom<args::KernelsArgs> for Parity {
     type Error = Failure;
 
     fn try_from(args: args::KernelsArgs) -> Result<Self, Failure> {
+        let parts = parts(&args.what)?;
+        expect_use(&args, &parts)?;
         let size = |flag, value: Option<usize>, most| value.map(|n| within(flag, n, 1, most)).transpose();
         let experts = size("--experts", args.experts, MOST_EXPERTS)?;
         let tiles = [tile("--tile", args.tile.as_deref())?, tile("--dtile", args.dtile.as_deref())?];
@@ -72,27 +87,48 @@ impl TryFrom<args::KernelsArgs> for Parity {
         let [gate_up, down] = [args.gu.map(|name| format("--gu", &name)), args.dn.map(|name| format("--dn", &name))];
         let [gate_up, down] = [gate_up.transpose()?, down.transpose()?];
         let usual = [gate_up.unwrap_or(Format::IQ2_XS), down.unwrap_or(Format::IQ4_NL)];
-        let tiled = (tiles != [None, None]).then_some(usual);
+        let tiled = (tiles != [None, None]).then_some(Tiles { tiles, formats: usual });
         let request = Request {
             tokens: size("--tokens", args.tokens, MOST_TOKENS)?,
             experts,
             top_k: size("--topk", args.topk, experts.unwrap_or(MOST_EXPERTS))?,
             seed: args.seed,
-            gate_up: tiled.map(|formats| formats[0]).or(gate_up),
-            down: tiled.map(|formats| formats[1]).or(down),
+            gate_up: tiled.map(|tiled| tiled.formats[0]).or(gate_up),
+            down: tiled.map(|tiled| tiled.formats[1]).or(down),
         };
         Ok(Parity {
-            parts: parts(&args.what)?,
+            parts,
             device: args.device.as_deref().map(device).transpose()?,
             threads: args.threads.map(threads).transpose()?,
             precision: args.precision.as_deref().map(precision).transpose()?,
             request,
-            tiles,
-            tiled,
-            variant: args.variant,
+            forced: Forced { plan: args.variant, tiles: tiled },
             report: args.report,
         })
     }
+}
+
+/// Refuses flags that change nothing of what is compared.
+fn expect_use(args: &args::KernelsArgs, parts: &[Part]) -> Result<(), Failure> {
+    let given = [
+        ("--tokens", args.tokens.is_some()),
+        ("--experts", args.experts.is_some()),
+        ("--topk", args.topk.is_some()),
+        ("--variant", args.variant.is_some()),
+        ("--gu", args.gu.is_some()),
+        ("--dn", args.dn.is_some()),
+        ("--tile", args.tile.is_some()),
+        ("--dtile", args.dtile.is_some()),
+        ("--precision", args.precision.is_some()),
+    ];
+    let unused = |(flag, given): &(&str, bool)| *given && !parts.iter().any(|part| part.flags().contains(flag));
+    let Some((flag, _)) = given.into_iter().find(unused) else { return Ok(()) };
+    let names = |parts: &mut dyn Iterator<Item = Part>| parts.map(Part::name).collect::<Vec<_>>().join(", ");
+    let users = names(&mut Part::all().filter(|part| part.flags().contains(&flag)));
+    Err(Failure::input(format_args!(
+        "{flag} is for {users}; it changes nothing of {}",
+        names(&mut parts.iter().copied())
+    )))
 }
 
 fn device(name: &str) -> Result<DeviceKind, Failure> {

@@ -143,7 +143,7 @@ fn the_report_holds_machine_device_and_every_case() {
             cases.iter().filter(of_format).map(|case| case["precision"].as_str().unwrap()).collect();
         assert_eq!(precisions, ["int8", "f16", "f32"], "{format}");
     }
-    for variant in ["serial: ", "packed: ", "fused: ", "running: ", "parallel: "] {
+    for variant in ["auto: ", "serial: ", "packed: ", "fused: ", "running: ", "parallel: "] {
         assert!(cases.iter().any(|case| case["case"].as_str().unwrap().starts_with(variant)), "{variant}");
     }
     let int8 = cases.iter().find(|case| case["precision"] == "int8").unwrap();
@@ -177,6 +177,20 @@ fn one_kernel_in_one_precision_lists_every_case() {
 }
 
 #[test]
+fn one_variant_is_compared_alone() {
+    let cases = |args: &[&str]| {
+        let found = kernels(args);
+        stdout(&found).lines().filter(|line| line.ends_with("PASS")).map(String::from).collect::<Vec<_>>()
+    };
+    let (all, one) = (cases(&["plan", "-T", "5"]), cases(&["plan", "-T", "5", "--variant", "packed"]));
+    assert_eq!(all.len(), 6 * one.len(), "the device's own and five variants");
+    assert!(one.iter().all(|row| row.contains("packed: ")), "{one:?}");
+    // Of the backends that are here, those that have it.
+    let found = output(&["parity", "plan", "-T", "5", "--variant", "running"]);
+    assert!(stdout(&found).starts_with("cpu (") && stdout(&found).contains("running: "), "{found:?}");
+}
+
+#[test]
 fn the_embedded_model_agrees_with_the_reference() {
     let found = kernels(&["model", "-T", "6"]);
     assert!(stdout(&found).contains("largest difference of a logit"), "{found:?}");
@@ -191,6 +205,9 @@ fn what_cannot_be_compared_is_refused() {
     fails(&["dense", "--precision", "bf16"], &["--precision", "bf16"]);
     fails(&["plan", "--variant", "magic"], &["--variant", "serial, packed, fused"]);
     fails(&["route", "--experts", "8", "--topk", "9"], &["--topk"]);
+    fails(&["hyper", "--experts", "8"], &["--experts is for plan, gather, moe, route", "nothing of hyper"]);
+    fails(&["dense", "plan", "--dn", "Q4_K"], &["--dn is for moe", "nothing of plan, dense"]);
+    fails(&["plan", "-T", "-3"], &["-3", "--tokens"]);
     fails(&["plan", "-T", "0"], &["--tokens"]);
     fails(&["plan", "-T", "99999999999"], &["--tokens"]);
     assert_fails(&output(&["parity", "plan", "--device", "cuda:4095"]), 2, &["--device", "cuda:4095"]);
