@@ -1,5 +1,5 @@
 //! Times of the operations beside the products, at the shapes of a qwen4exp of the released size (hidden 2560, 4 streams,
-//! 16 query and 2 key heads of 256, DeltaNet with 32 value and 16 key heads of 128, 512 experts, top 10).
+//! 24 query and 2 key heads of 256, DeltaNet with 48 value and 16 key heads of 128, 512 experts, top 10).
 //!
 //!     cargo bench -p argon-kernels --bench ops [-- [FILTER] [T=512] [POS=0] [THREADS=n]]
 //!
@@ -57,17 +57,17 @@ impl Bench {
         ops.push(("add [T,4,2560]", Add { src: normed.clone(), dst: streams.clone() }.into()));
         ops.push(("copy [T,1,2560] x4", Copy { src: hidden.clone(), dst: streams.clone() }.into()));
 
-        let q = self.f32([t, 16, 256]);
-        let gate = self.f32([t, 16, 256]);
+        let q = self.f32([t, 24, 256]);
+        let gate = self.f32([t, 24, 256]);
         let freqs = self.f32([1, 1, 32]);
         ops.push((
-            "rope [T,16,256]",
+            "rope [T,24,256]",
             Rope { x: q.clone(), freqs, pairs: RopePairs::Halves, pos0: pos, step: 1 }.into(),
         ));
         let new_keys = self.f32([t, 2, 256]);
         let (k, v) = (self.tensor(F16, [pos + t, 2, 256]), self.tensor(F16, [pos + t, 2, 256]));
         ops.push(("copy to f16 [T,2,256]", Copy { src: new_keys, dst: k.rows(pos..pos + t) }.into()));
-        let out = self.f32([t, 16, 256]);
+        let out = self.f32([t, 24, 256]);
         let attention = Attention { q, k, v, gate: Some(gate), select: None, pos0: pos, scale: 0.0625, out };
         ops.push(("attention", attention.clone().into()));
         let ratio = 4;
@@ -78,19 +78,19 @@ impl Bench {
         let selected = Attention { select: Some(Selection { blocks, ratio }), ..attention };
         ops.push(("attention selected", selected.into()));
 
-        let qkv = self.f32([t, 1, 8192]);
-        let (weight, state, out) = (self.f32([8192, 1, 4]), self.f32([3, 1, 8192]), self.f32([t, 1, 8192]));
+        let qkv = self.f32([t, 1, 10240]);
+        let (weight, state, out) = (self.f32([10240, 1, 4]), self.f32([3, 1, 10240]), self.f32([t, 1, 10240]));
         let conv = Conv { x: qkv, weight, dilation: 1, state, accumulate: false, out: out.clone() };
-        ops.push(("conv [T,8192]", conv.into()));
-        let (alpha, beta) = (self.f32([t, 1, 32]), self.f32([t, 1, 32]));
-        let (a, dt_bias, state) = (self.f32([1, 1, 32]), self.f32([1, 1, 32]), self.f32([32, 128, 128]));
-        let bytes: Vec<u8> = (0..32).flat_map(|_| (-0.1f32).to_ne_bytes()).collect();
+        ops.push(("conv [T,10240]", conv.into()));
+        let (alpha, beta) = (self.f32([t, 1, 48]), self.f32([t, 1, 48]));
+        let (a, dt_bias, state) = (self.f32([1, 1, 48]), self.f32([1, 1, 48]), self.f32([48, 128, 128]));
+        let bytes: Vec<u8> = (0..48).flat_map(|_| (-0.1f32).to_ne_bytes()).collect();
         self.device.write(&a, &bytes).unwrap();
-        let delta = self.f32([t, 32, 128]);
+        let delta = self.f32([t, 48, 128]);
         let delta_net = DeltaNet {
             q: out.cols(0..2048).split(16, 128),
             k: out.cols(2048..4096).split(16, 128),
-            v: out.cols(4096..8192).split(32, 128),
+            v: out.cols(4096..10240).split(48, 128),
             alpha,
             beta,
             a,
@@ -101,7 +101,7 @@ impl Bench {
             out: delta.clone(),
         };
         ops.push(("delta_net", delta_net.into()));
-        let (gate, weight) = (self.f32([t, 32, 128]), self.f32([1, 1, 128]));
+        let (gate, weight) = (self.f32([t, 48, 128]), self.f32([1, 1, 128]));
         let x = delta.clone();
         let norm = GatedNorm { x, gate, weight, eps: 1e-6, activation: Activation::Sigmoid, out: delta };
         ops.push(("gated_norm [T,32,128]", norm.into()));

@@ -27,6 +27,12 @@ pub(super) fn prefetch(line: &[u8]) {
     let _ = line;
 }
 
+/// Asks for all lines of some floats, as [`prefetch`] does.
+#[inline(always)]
+pub(super) fn prefetch_floats(floats: &[f32]) {
+    bytemuck::cast_slice::<f32, u8>(floats).chunks(size_of::<Floats>()).for_each(prefetch);
+}
+
 /// Sixteen floats, aligned to a cache line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C, align(64))]

@@ -373,6 +373,11 @@ impl<'a, T: Element> Tiles<'a, T> {
         team.for_each(self.len(), |i| work(self.tile(i), other.tile(i)));
     }
 
+    /// Every tile, to be shared out in some other way.
+    pub(super) fn all(self) -> Vec<Tile<'a, T>> {
+        (0..self.len()).map(|i| self.tile(i)).collect()
+    }
+
     /// Tiles in each direction.
     fn counts(&self) -> [usize; 3] {
         let Extent { rows, groups, cols, .. } = self.whole.extent;

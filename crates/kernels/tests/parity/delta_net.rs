@@ -43,7 +43,7 @@ fn delta_net(a: &Arena, cuts: &[usize], [hk, hv, ck, cv]: [usize; 4], heads: Hea
 /// Tokens below, at and above one and two blocks of the chunked form, one call and several.
 #[test]
 fn tokens() {
-    for tokens in [0, 1, 2, 63, 64, 65, 127, 128, 129, 200] {
+    for tokens in [0, 1, 2, 7, 8, 31, 32, 33, 63, 64, 65, 128, 200] {
         parity_split(ROUNDINGS, |a, split| {
             let cuts = if split { vec![0, tokens / 3, tokens / 2, tokens] } else { vec![0, tokens] };
             delta_net(a, &cuts, [2, 4, 16, 16], HeadMap::Tiled)
