@@ -25,12 +25,14 @@ pub(crate) struct Binder<'a> {
 pub(crate) struct Table {
     pub weight: Weight,
     rows: Stored,
+    /// Whether every row has been looked at.
+    checked: bool,
 }
 
 impl Table {
     /// Refuses rows that are no numbers.
     pub fn check(&self, rows: impl Iterator<Item = usize> + Clone) -> Result<()> {
-        self.rows.check_rows(rows)
+        if self.checked { Ok(()) } else { self.rows.check_rows(rows) }
     }
 }
 
@@ -78,10 +80,11 @@ impl<'a> Binder<'a> {
     /// A weight of `rows` x `cols` whose rows are gathered.
     pub fn table(&mut self, name: &str, rows: usize, cols: usize) -> Result<Table> {
         let (weight, rows) = self.experts(name, 1, rows, cols)?;
-        if !self.reads_in_place() {
+        let checked = !self.reads_in_place();
+        if checked {
             rows.check()?;
         }
-        Ok(Table { weight, rows })
+        Ok(Table { weight, rows, checked })
     }
 
     /// All rows of a table as a weight.
@@ -98,7 +101,9 @@ impl<'a> Binder<'a> {
         let data = self.gguf.data(info);
         let buffer = self.device.constant(data.clone())?;
         let weight = Weight::dense(buffer, info.format, experts, rows, cols);
-        Ok((weight.ok_or_else(|| mismatch(info, &[cols, rows, experts]))?, Stored::new(info, data)))
+        let weight = weight.ok_or_else(|| mismatch(info, &[cols, rows, experts]))?;
+        self.device.prepare(&weight)?;
+        Ok((weight, Stored::new(info, data)))
     }
 
     /// The rows of a weight of `cols` columns in another order: output row i is row `order[i]` of the file.
@@ -109,7 +114,10 @@ impl<'a> Binder<'a> {
         Stored::new(info, data.clone()).check()?;
         let bytes: Vec<u8> = order.iter().flat_map(|&from| &data[from * row..(from + 1) * row]).copied().collect();
         let buffer = self.device.constant(Bytes::from(bytes))?;
-        Weight::dense(buffer, info.format, 1, order.len(), cols).ok_or_else(|| mismatch(info, &[cols, order.len()]))
+        let weight = Weight::dense(buffer, info.format, 1, order.len(), cols);
+        let weight = weight.ok_or_else(|| mismatch(info, &[cols, order.len()]))?;
+        self.device.prepare(&weight)?;
+        Ok(weight)
     }
 
     /// A small tensor decoded to f32 `[1, 1, len]`.

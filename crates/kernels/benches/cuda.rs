@@ -1,5 +1,5 @@
 //! Times on an NVIDIA GPU, as CSV: the plan's variants, the report's MoE layer after routing, dense products, and the sweep
-//! that the tile choice was made by. `cargo bench --bench cuda -- [plan] [layer] [parts] [dense] [sweep [T..]]`; all but the sweep
+//! that the tile choice was made by. `cargo bench --bench cuda -- [plan] [layer] [shared] [parts] [dense] [sweep [T..]]`; all but the sweep
 //! where none is named.
 //!
 //! Medians. Three layers' weights take turns (2.9 GB), so weights are cold, as in a model.
@@ -11,7 +11,9 @@ use argon_gguf::{Bytes, Format};
 use argon_kernels::cuda::tune::{self, Product, Tile};
 use argon_kernels::cuda::{CudaDevice, CudaOptions, Machine, PlanVariant};
 use argon_kernels::device::tensor;
-use argon_kernels::op::{Combine, Copy, Epilogue, Gather, Gemm, Plan, PlanBuffers, RmsNorm, RowMap};
+use argon_kernels::op::{
+    Combine, Copy, Epilogue, Gather, Gating, Gemm, Plan, PlanBuffers, RmsNorm, Route, RouteConfig, RowMap, Shared,
+};
 use argon_kernels::{DType, Device, DeviceError, Op, Precision, Tensor, Weight};
 use argon_plan::Shape;
 
@@ -66,6 +68,7 @@ fn main() {
     };
     run("plan", &|| plans(&options));
     run("layer", &|| layers(&device));
+    run("shared", &|| shared(&options));
     run("parts", &|| parts(&device));
     run("dense", &|| dense(&device));
     let sizes: Vec<usize> = wanted.iter().filter_map(|arg| arg.parse().ok()).collect();
@@ -116,6 +119,10 @@ fn weight(
     let mut pattern: Vec<u8> = (0..8191 * block / 8 + 1).flat_map(|_| rng.bits().to_le_bytes()).collect();
     pattern.truncate(8191 * block);
     for block in pattern.chunks_exact_mut(block) {
+        if format == Format::F32 {
+            block.copy_from_slice(&(0.01 * rng.unit()).to_le_bytes());
+            continue;
+        }
         let scale = half::f16::from_f32(0.01 + 0.005 * rng.unit()).to_le_bytes();
         let at: &[usize] = match format {
             Format::BF16 | Format::F16 => &[0],
@@ -239,6 +246,71 @@ fn layers(device: &CudaDevice) -> Result {
         println!("{tokens},{all:.4},{}", parts.map(|part| format!("{:.4}", median(part))).join(","));
     }
     Ok(())
+}
+
+/// Milliseconds of a layer with its router and a shared expert, one op after another and with what is independent side by side.
+fn shared(options: &CudaOptions) -> Result {
+    println!("tokens,one_stream_ms,two_streams_ms");
+    let devices = [true, false].map(|one_stream| CudaDevice::new(CudaOptions { one_stream, ..options.clone() }));
+    let devices = devices.into_iter().collect::<Result<Vec<_>>>()?;
+    for tokens in TOKENS {
+        let times = devices.iter().map(|device| Ok(format!("{:.4}", layer_with_shared_expert(device, tokens)?)));
+        println!("{tokens},{}", times.collect::<Result<Vec<_>>>()?.join(","));
+    }
+    Ok(())
+}
+
+fn layer_with_shared_expert(device: &CudaDevice, tokens: usize) -> Result<f32> {
+    let mut rng = Rng(5);
+    let layers = layer_weights(device)?;
+    let work = work(device, &layers, tokens)?;
+    let (Op::Plan(plan), Op::Combine(combine), Op::Gemm(gate_up)) = (work.plan, work.combine, &work.gate_up[0]) else {
+        unreachable!("`work` makes these")
+    };
+    let x = gate_up.x.clone();
+    let dense = |x: &Tensor, w: Weight, epilogue, precision, out: &Tensor| {
+        let (x, out) = (x.clone(), out.clone());
+        Op::from(Gemm { x, w, bias: None, rows: RowMap::Identity, epilogue, precision, out })
+    };
+    let logits = tensor(device, DType::F32, tokens, 1, EXPERTS)?;
+    let (hidden, y) = (tensor(device, DType::F32, tokens, 1, F)?, tensor(device, DType::F32, tokens, 1, D)?);
+    let share = tensor(device, DType::F32, tokens, 1, 1)?;
+    let mut weight = |format, rows, cols| weight(device, format, 1, rows, cols, &mut rng);
+    let up = weight(Format::Q8_0, F, D)?;
+    let swiglu = Epilogue::SwiGlu { up };
+    let config = RouteConfig {
+        gating: Gating::Softmax,
+        top_k: TOP_K,
+        groups: None,
+        renormalise: true,
+        scale: 1.0,
+        tail_share: None,
+    };
+    let route = Route {
+        logits: logits.clone(),
+        bias: None,
+        config,
+        layer: 0,
+        ids: plan.ids.clone(),
+        weights: plan.weights.clone(),
+    };
+    let before: Vec<Op> = vec![
+        dense(&x, weight(Format::F32, EXPERTS, D)?, Epilogue::Store, Precision::F32, &logits),
+        route.into(),
+        dense(&x, weight(Format::Q8_0, F, D)?, swiglu, Precision::F16, &hidden),
+        dense(&hidden, weight(Format::Q8_0, D, F)?, Epilogue::Store, Precision::F16, &y),
+        dense(&x, weight(Format::F32, 1, D)?, Epilogue::Store, Precision::F32, &share),
+        plan.into(),
+    ];
+    let sum = Op::from(Combine { shared: Some(Shared { y, gate: Some(share) }), ..combine });
+    let whole = |i: usize| -> Result<f32> {
+        device.time(|| {
+            let routed = [&work.gate_up[i % LAYERS], &work.down[i % LAYERS], &sum];
+            before.iter().chain(routed).try_for_each(|op| device.enqueue(op))
+        })
+    };
+    (0..LAYERS).try_for_each(|i| whole(i).map(|_| ()))?;
+    Ok(median((0..REPEATS).map(whole).collect::<Result<Vec<_>>>()?))
 }
 
 /// Microseconds of the report's elementwise kernels, for one layer.

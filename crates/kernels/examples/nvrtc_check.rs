@@ -12,7 +12,7 @@ use argon_kernels::cuda::tune;
 const CAPABILITIES: [u32; 5] = [80, 86, 89, 90, 120];
 
 /// Files whose kernels are compiled for a configuration.
-const CONFIGURED: [&str; 5] = ["attention.cu", "delta_net.cu", "embed.cu", "gemm.cu", "product.cu"];
+const CONFIGURED: [&str; 6] = ["attention.cu", "delta_net.cu", "embed.cu", "gemm.cu", "narrow.cu", "product.cu"];
 
 fn main() {
     let directories: Vec<_> = std::env::args_os().skip(1).map(Into::into).collect();
@@ -59,6 +59,7 @@ fn sources(every_format: bool) -> Vec<Source> {
     for format in weights.filter(|format| every_format || few.contains(format)) {
         all.push(Source::of_format("embed.cu", format));
         all.push(product(format, 0, 0));
+        all.push(narrow(format, 8, 0, 2));
         all.extend((format != Format::F32).then(|| gemm(format, 8, 0, 0, 2)));
     }
     for (map, end) in [0, 1, 2].into_iter().flat_map(|map| [0, 1, 2, 3].map(|end| (map, end))) {
@@ -68,6 +69,12 @@ fn sources(every_format: bool) -> Vec<Source> {
     for tokens in tune::TOKENS {
         all.push(gemm(Format::IQ4_NL, tokens, 2, 0, 2));
     }
+    for (outputs, end) in [1, 4, 8].into_iter().flat_map(|outputs| [0, 1, 2].map(|end| (outputs, end))) {
+        all.push(narrow(Format::F32, outputs, end, 16));
+    }
+    let mut split = gemm(Format::Q8_0, 8, 0, 0, 2);
+    split.defines.push(("GEMM_SPLIT", 1));
+    all.push(split);
     for format in [Format::Q4_K, Format::BF16] {
         all.push(gemm(format, 16, 0, 0, 16));
     }
@@ -76,7 +83,13 @@ fn sources(every_format: bool) -> Vec<Source> {
 
 fn product(format: Format, map: u32, end: u32) -> Source {
     let mut source = Source::of_format("product.cu", format);
-    source.defines.extend([("GEMM_MAP", map), ("GEMM_EPILOGUE", end)]);
+    source.defines.extend([("GEMM_MAP", map), ("GEMM_EPILOGUE", end), ("WEIGHT_ALIGN", 4)]);
+    source
+}
+
+fn narrow(format: Format, outputs: u32, end: u32, align: u32) -> Source {
+    let mut source = Source::of_format("narrow.cu", format);
+    source.defines.extend([("NARROW_OUTPUTS", outputs), ("GEMM_EPILOGUE", end), ("WEIGHT_ALIGN", align)]);
     source
 }
 

@@ -6,7 +6,8 @@
 //! * `driver`: the driver's calls, each checked.
 //! * [`jit`], [`source`]: from kernel source to machine code, cached on disk.
 //! * `memory`: buffers, and tensors as kernels see them.
-//! * `device`: [`CudaDevice`]: one stream, in program order; errors of kernels come with the next read or sync.
+//! * `device`: [`CudaDevice`]: its state; errors of kernels come with the next read or sync. `streams`: which ops run side by
+//!   side, as their declared reads and writes allow. `workspace`: a stream's own memory. `range`: weights beyond f16.
 //! * `gemm`, `plan`, `attention`, ...: which kernels an op launches. [`tune`] chooses tiles, as a pure function.
 
 mod attention;
@@ -19,10 +20,13 @@ mod gemm;
 pub mod jit;
 mod memory;
 mod plan;
+mod range;
 mod route;
 mod select_blocks;
 pub mod source;
+mod streams;
 pub mod tune;
+mod workspace;
 
 pub use device::{CudaDevice, CudaOptions};
 pub use driver::{Graph, Machine};

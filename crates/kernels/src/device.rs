@@ -5,7 +5,7 @@ use std::time::Instant;
 use argon_gguf::Bytes;
 
 use crate::op::{Op, Precision};
-use crate::tensor::{Buffer, DType, Tensor};
+use crate::tensor::{Buffer, DType, Tensor, Weight};
 
 /// What a device says about itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,6 +111,12 @@ pub trait Device: Send + Sync {
     /// of them before the first op.
     fn reads_in_place(&self) -> bool {
         false
+    }
+
+    /// Told of a weight that ops will use, a device may find out what it needs to know of it. Nothing depends on it but the time
+    /// that the first of these ops takes.
+    fn prepare(&self, _weight: &Weight) -> Result<(), DeviceError> {
+        Ok(())
     }
 
     /// Enqueues a copy from the host to the elements of `dst`, a dense tensor of exactly these bytes.

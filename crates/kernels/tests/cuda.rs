@@ -75,6 +75,8 @@ mod layer;
 mod plans;
 #[path = "cuda/products.rs"]
 mod products;
+#[path = "cuda/streams.rs"]
+mod streams;
 
 each_format! {
     f32 F32, f16 F16, bf16 BF16, q8_0 Q8_0, q4_0 Q4_0, q4_1 Q4_1, q5_0 Q5_0, q5_1 Q5_1, q2_k Q2_K, q3_k Q3_K, q4_k Q4_K,

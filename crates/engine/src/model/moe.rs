@@ -100,6 +100,12 @@ impl Moe {
         pass.enter(Stage::Other, layer);
         pass.show(Intermediate::RouterIds, layer, &s.ids)?;
         pass.show(Intermediate::RouterWeights, layer, &s.weights)?;
+        // Before the routed experts, beside which a device may run it.
+        pass.enter(Stage::Shared, layer);
+        let shared = match (&self.shared, &s.shared) {
+            (Some(expert), Some(scratch)) => Some(expert.forward(pass, scratch, x)?),
+            _ => None,
+        };
         pass.enter(Stage::Plan, layer);
         pass.run(Plan { ids: s.ids, weights: s.weights.clone(), plan: s.plan.clone() })?;
         pass.enter(Stage::GateUp, layer);
@@ -112,11 +118,6 @@ impl Moe {
             rows: RowMap::Segments(s.plan.clone()),
             ..dense(&s.hidden, &experts.down, &s.rows, Epilogue::Store, pass.precision)
         })?;
-        pass.enter(Stage::Shared, layer);
-        let shared = match (&self.shared, &s.shared) {
-            (Some(expert), Some(scratch)) => Some(expert.forward(pass, scratch, x)?),
-            _ => None,
-        };
         pass.enter(Stage::Combine, layer);
         pass.run(Combine {
             rows: s.rows,

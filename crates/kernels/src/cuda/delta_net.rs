@@ -41,7 +41,7 @@ pub(super) fn delta_net(device: &CudaDevice, state: &mut State, o: &DeltaNet) ->
         dt_bias: device.input(&o.dt_bias)?,
         state: device.output(&o.state)?,
         out: device.output(&o.out)?,
-        factors: state.between.at_least(&device.driver, pairs * 8)?,
+        factors: state.workspace.between.at_least(&device.driver, pairs * 8)?,
         grouped: u32::from(o.heads == HeadMap::Grouped),
         eps: o.eps,
     };

@@ -1,4 +1,4 @@
-//! The device: one stream, in program order.
+//! The device: its ops, each on the stream that `streams` gives it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -8,10 +8,13 @@ use argon_gguf::Bytes;
 
 use super::driver::{Driver, Function, Graph, Launch, Machine};
 use super::jit::{Architecture, Cache, JitError, Nvrtc};
-use super::memory::{self, DeviceMemory, Scratch, View};
+use super::memory::{self, DeviceMemory, View};
 use super::plan::PlanVariant;
+use super::range::{self, Range};
 use super::source::Source;
+use super::streams::{MAIN, Place, SIDE, Streams};
 use super::tune;
+use super::workspace::Workspace;
 use super::{attention, delta_net, elementwise, gather, gemm, plan, route, select_blocks};
 use crate::device::{Clock, Device, DeviceError, DeviceInfo};
 use crate::op::{Access, Op, Precision};
@@ -35,6 +38,8 @@ pub struct CudaOptions {
     pub tile: tune::Choose,
     /// Tiles in place of the chosen ones.
     pub forced: tune::Forced,
+    /// All ops one after another, even those that could run side by side: to measure what that gains.
+    pub one_stream: bool,
 }
 
 impl Default for CudaOptions {
@@ -47,6 +52,7 @@ impl Default for CudaOptions {
             plan: PlanVariant::default(),
             tile: tune::choose,
             forced: tune::Forced::default(),
+            one_stream: false,
         }
     }
 }
@@ -70,29 +76,13 @@ pub(super) struct State {
     status: DeviceMemory,
     /// Ops since the last look at the status that can fail: an op's number is its index.
     fallible: Vec<Fallible>,
-    /// An input in f16 and its exponents, as [`State::activations`] says.
-    pub half: Scratch,
-    pub exponents: Scratch,
-    /// Between the kernels of one op.
-    pub between: Scratch,
-    /// Which tensor `half` holds, in which order of columns.
-    pub activations: Option<(Tensor, u32)>,
-    /// The rows that a product with SwiGLU wrote in f16 beside f32, its count of numbers beyond that range, and the
-    /// exponents of the rows in case there are some.
-    pub hidden: Scratch,
-    pub hidden_beyond: Scratch,
-    pub hidden_exponents: Scratch,
-    /// What `hidden` holds.
-    pub hidden_of: Option<Hidden>,
-    /// The order that the last product of such rows wanted.
-    pub hidden_order: Option<u32>,
-}
-
-/// Rows that are in f16 already: of which tensor, by which plan, in which order of columns.
-pub(super) struct Hidden {
-    pub rows: Tensor,
-    pub stok: Tensor,
-    pub order: u32,
+    /// Which stream ops go to.
+    pub streams: Streams,
+    /// The memory of the stream at hand, and that of the other.
+    pub workspace: Workspace,
+    other: Workspace,
+    /// Weights whose range the device has been asked for, and not the host yet.
+    pub asked: Vec<Arc<Range>>,
 }
 
 /// An op that may find its input wrong.
@@ -131,15 +121,10 @@ impl CudaDevice {
             functions: HashMap::new(),
             status,
             fallible: Vec::new(),
-            half: Scratch::default(),
-            exponents: Scratch::default(),
-            between: Scratch::default(),
-            activations: None,
-            hidden: Scratch::default(),
-            hidden_beyond: Scratch::default(),
-            hidden_exponents: Scratch::default(),
-            hidden_of: None,
-            hidden_order: None,
+            streams: Streams::new(options.one_stream),
+            workspace: Workspace::default(),
+            other: Workspace::default(),
+            asked: Vec::new(),
         };
         let cache = Cache(options.cache.clone());
         let this = Self { driver, options, compiler, architecture, cache, info, state: Mutex::new(state) };
@@ -163,10 +148,13 @@ impl CudaDevice {
     /// # Errors
     /// Those of `work`, and [`DeviceError::Failed`].
     pub fn record(&self, work: impl FnOnce() -> Result<(), DeviceError>) -> Result<Graph, DeviceError> {
-        // What is converted outside of the sequence may be gone when it runs, and the other way round.
-        self.exclusive().forget();
-        let graph = self.driver.capture(work);
-        self.exclusive().forget();
+        self.alone()?;
+        let recorded = || {
+            work()?;
+            self.alone()
+        };
+        let graph = self.driver.capture(recorded);
+        self.alone()?;
         graph
     }
 
@@ -175,8 +163,44 @@ impl CudaDevice {
     /// # Errors
     /// [`DeviceError::Failed`].
     pub fn replay(&self, graph: &Graph) -> Result<(), DeviceError> {
-        self.exclusive().forget();
+        self.alone()?;
         self.driver.replay(graph)
+    }
+
+    /// What comes next comes after all before it, and after what nobody has declared; nothing that is converted is used, which may
+    /// be gone when a recording runs, and the other way round.
+    fn alone(&self) -> Result<(), DeviceError> {
+        let mut state = self.exclusive();
+        state.forget();
+        self.join(&mut state)?;
+        state.streams.undeclared();
+        Ok(())
+    }
+
+    /// Has the main stream wait for the side stream.
+    fn join(&self, state: &mut State) -> Result<(), DeviceError> {
+        if state.streams.join() { self.driver.wait(MAIN, SIDE) } else { Ok(()) }
+    }
+
+    /// Runs `work` on the stream that it was given.
+    fn on<T>(
+        &self,
+        state: &mut State,
+        Place { stream, waits }: Place,
+        work: impl FnOnce(&mut State) -> Result<T, DeviceError>,
+    ) -> Result<T, DeviceError> {
+        if waits {
+            self.driver.wait(stream, 1 - stream)?;
+        }
+        if stream == MAIN {
+            return work(state);
+        }
+        self.driver.turn(SIDE);
+        std::mem::swap(&mut state.workspace, &mut state.other);
+        let outcome = work(state);
+        std::mem::swap(&mut state.workspace, &mut state.other);
+        self.driver.turn(MAIN);
+        outcome
     }
 
     /// Runs what `work` enqueues and gives the milliseconds that the device took.
@@ -184,10 +208,12 @@ impl CudaDevice {
     /// # Errors
     /// Those of `work`, and [`DeviceError::Failed`].
     pub fn time(&self, work: impl FnOnce() -> Result<(), DeviceError>) -> Result<f32, DeviceError> {
+        self.join(&mut self.exclusive())?;
         let from = self.driver.stamp()?;
         work()?;
+        self.join(&mut self.exclusive())?;
         let to = self.driver.stamp()?;
-        self.driver.sync()?;
+        self.sync()?;
         self.driver.between(&from, &to)
     }
 
@@ -282,8 +308,12 @@ impl CudaDevice {
 
     /// Waits, and gives the error of an op that failed since the last time.
     fn settle(&self, state: &mut State) -> Result<(), DeviceError> {
+        self.join(state)?;
+        range::settle(self, state)?;
         if state.fallible.is_empty() {
-            return self.driver.sync();
+            self.driver.sync()?;
+            state.streams.idle();
+            return Ok(());
         }
         let mut words = [0u64; STATUS / 8];
         // SAFETY: the status is this long.
@@ -293,6 +323,7 @@ impl CudaDevice {
         let [place, id] = words;
         let failed = state.fallible.get((place >> 32) as usize).copied();
         state.fallible.clear();
+        state.streams.idle();
         let (Some(failed), entry) = (failed, place as u32 as usize) else { return Ok(()) };
         self.clear_status(state)?;
         Err(match failed {
@@ -309,19 +340,23 @@ impl State {
         (self.status.address(), (self.fallible.len() - 1) as u32)
     }
 
-    /// Forgets the converted inputs of which `t`, about to be written, may be part.
-    fn written(&mut self, t: &Tensor) {
-        if self.activations.as_ref().is_some_and(|(x, _)| x.overlaps(t)) {
-            self.activations = None;
-        }
-        if self.hidden_of.as_ref().is_some_and(|held| held.rows.overlaps(t) || held.stok.overlaps(t)) {
-            self.hidden_of = None;
+    /// Where an op goes; what it writes is no longer what is converted.
+    fn place(&mut self, accesses: &[(&Tensor, Access)]) -> Place {
+        self.written(accesses);
+        self.streams.place(accesses)
+    }
+
+    fn written(&mut self, accesses: &[(&Tensor, Access)]) {
+        for (t, _) in accesses.iter().filter(|(_, access)| *access == Access::Write) {
+            self.workspace.written(t);
+            self.other.written(t);
         }
     }
 
     /// Forgets all converted inputs.
     fn forget(&mut self) {
-        (self.activations, self.hidden_of) = (None, None);
+        self.workspace.forget();
+        self.other.forget();
     }
 }
 
@@ -335,16 +370,29 @@ impl Device for CudaDevice {
     }
 
     fn alloc(&self, bytes: usize) -> Result<Buffer, DeviceError> {
+        let mut state = self.exclusive();
+        state.streams.undeclared();
         DeviceMemory::zeroed(&self.driver, bytes).map(Buffer::new)
     }
 
     fn constant(&self, bytes: Bytes) -> Result<Buffer, DeviceError> {
+        let mut state = self.exclusive();
+        state.streams.undeclared();
         DeviceMemory::constant(&self.driver, &bytes).map(Buffer::new)
+    }
+
+    /// Finds out whether the weight is inside the range of f16, so that its first product need not.
+    fn prepare(&self, w: &Weight) -> Result<(), DeviceError> {
+        let mut state = self.exclusive();
+        range::of(self, &mut state, w)?;
+        range::settle(self, &mut state)
     }
 
     fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {
         let mut state = self.exclusive();
-        state.written(dst);
+        state.written(&[(dst, Access::Write)]);
+        self.join(&mut state)?;
+        state.streams.undeclared();
         memory::write(&self.driver, dst, bytes)
     }
 
@@ -361,12 +409,8 @@ impl Device for CudaDevice {
     fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {
         op.check()?;
         let mut state = self.exclusive();
-        for (t, access) in op.accesses() {
-            if access == Access::Write {
-                state.written(t);
-            }
-        }
-        self.dispatch(&mut state, op)
+        let place = state.place(&op.accesses());
+        self.on(&mut state, place, |state| self.dispatch(state, op))
     }
 
     fn sync(&self) -> Result<(), DeviceError> {

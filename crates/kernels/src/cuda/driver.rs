@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute, CUfunction_attribute_enum as FunctionAttribute};
 use cudarc::driver::sys::{
@@ -11,12 +11,16 @@ use cudarc::driver::sys::{
 
 use crate::device::DeviceError;
 
-/// One GPU: its context, and the one stream that all work goes through, in program order.
+/// One GPU: its context, and its streams of work.
 pub(super) struct Driver {
     id: String,
     device: CUdevice,
     context: CUcontext,
-    stream: CUstream,
+    streams: [CUstream; 2],
+    /// One for each stream: how far it had come when the other began to wait for it.
+    events: [CUevent; 2],
+    /// The stream at hand.
+    current: AtomicUsize,
     /// What kernels and their sizes are chosen by.
     pub machine: Machine,
     /// The card's name.
@@ -116,7 +120,8 @@ impl Driver {
             CUresult::CUDA_SUCCESS => Ok(()),
             status => Err(fail(format!("{call}: {}", describe(status)))),
         };
-        let (mut count, mut device, mut context, mut stream) = (0, 0, ptr::null_mut(), ptr::null_mut());
+        let (mut count, mut device, mut context) = (0, 0, ptr::null_mut());
+        let (mut streams, mut events) = ([ptr::null_mut(); 2], [ptr::null_mut(); 2]);
         let (mut name, mut memory) = ([0 as c_char; 256], 0);
         // SAFETY: every pointer is to a local of the type that the driver writes, the name's length is given.
         let attribute = unsafe {
@@ -149,9 +154,14 @@ impl Driver {
             check(sys::cuDevicePrimaryCtxRetain(&mut context, device), "the GPU gives no context")?;
             check(sys::cuCtxSetCurrent(context), "cuCtxSetCurrent")?;
             let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
-            check(sys::cuStreamCreate(&mut stream, flags), "cuStreamCreate")?;
+            let untimed = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32;
+            for (stream, event) in streams.iter_mut().zip(&mut events) {
+                check(sys::cuStreamCreate(stream, flags), "cuStreamCreate")?;
+                check(sys::cuEventCreate(event, untimed), "cuEventCreate")?;
+            }
         }
-        Ok(Self { id, device, context, stream, machine, name, memory, downloaded: AtomicU64::new(0) })
+        let current = AtomicUsize::new(0);
+        Ok(Self { id, device, context, streams, events, current, machine, name, memory, downloaded: AtomicU64::new(0) })
     }
 
     /// Bytes copied to the host so far.
@@ -210,7 +220,7 @@ impl Driver {
     pub unsafe fn zero(&self, address: u64, bytes: usize) -> Result<(), DeviceError> {
         self.enter()?;
         // SAFETY: the caller's.
-        self.check(unsafe { sys::cuMemsetD8Async(address, 0, bytes, self.stream) }, "cuMemsetD8Async")
+        self.check(unsafe { sys::cuMemsetD8Async(address, 0, bytes, self.stream()) }, "cuMemsetD8Async")
     }
 
     /// Enqueues a copy from the host: `rows` rows of `width` bytes, `pitch` bytes apart on the device, without gaps on
@@ -226,7 +236,7 @@ impl Driver {
         let rows = from.len() / width;
         if rows == 1 || pitch == width {
             // SAFETY: `from` is as long as the copy; pageable memory is staged before the call returns.
-            let status = unsafe { sys::cuMemcpyHtoDAsync_v2(address, from.as_ptr().cast(), from.len(), self.stream) };
+            let status = unsafe { sys::cuMemcpyHtoDAsync_v2(address, from.as_ptr().cast(), from.len(), self.stream()) };
             return self.check(status, "cuMemcpyHtoDAsync");
         }
         let copy = sys::CUDA_MEMCPY2D {
@@ -239,7 +249,7 @@ impl Driver {
             ..rows_of(width, rows)
         };
         // SAFETY: as above, row by row.
-        self.check(unsafe { sys::cuMemcpy2DAsync_v2(&copy, self.stream) }, "cuMemcpy2DAsync")?;
+        self.check(unsafe { sys::cuMemcpy2DAsync_v2(&copy, self.stream()) }, "cuMemcpy2DAsync")?;
         self.sync()
     }
 
@@ -256,7 +266,7 @@ impl Driver {
         let rows = to.len() / width;
         if rows == 1 || pitch == width {
             // SAFETY: `to` is as long as the copy, which has ended when `sync` returns.
-            let status = unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), address, to.len(), self.stream) };
+            let status = unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), address, to.len(), self.stream()) };
             self.check(status, "cuMemcpyDtoHAsync")?;
             return self.sync();
         }
@@ -270,15 +280,42 @@ impl Driver {
             ..rows_of(width, rows)
         };
         // SAFETY: as above, row by row.
-        self.check(unsafe { sys::cuMemcpy2DAsync_v2(&copy, self.stream) }, "cuMemcpy2DAsync")?;
+        self.check(unsafe { sys::cuMemcpy2DAsync_v2(&copy, self.stream()) }, "cuMemcpy2DAsync")?;
         self.sync()
     }
 
     /// Waits for everything enqueued.
     pub fn sync(&self) -> Result<(), DeviceError> {
         self.enter()?;
-        // SAFETY: the stream lives as long as `self`.
-        self.check(unsafe { sys::cuStreamSynchronize(self.stream) }, "the GPU stopped")
+        // SAFETY: the streams live as long as `self`.
+        let wait = |stream| self.check(unsafe { sys::cuStreamSynchronize(stream) }, "the GPU stopped");
+        self.streams.into_iter().try_for_each(wait)
+    }
+
+    /// Chooses the stream for what is enqueued from now on. Whoever does so must be alone in using this device.
+    pub fn turn(&self, stream: usize) {
+        self.current.store(stream, Ordering::Relaxed);
+    }
+
+    fn stream(&self) -> CUstream {
+        self.streams[self.current.load(Ordering::Relaxed)]
+    }
+
+    /// Has the other stream wait for the one at hand.
+    pub fn meet(&self) -> Result<(), DeviceError> {
+        let current = self.current.load(Ordering::Relaxed);
+        self.wait(1 - current, current)
+    }
+
+    /// Has one stream wait for all that another has been given.
+    pub fn wait(&self, stream: usize, other: usize) -> Result<(), DeviceError> {
+        self.enter()?;
+        let event = self.events[other];
+        // SAFETY: streams and events live as long as `self`; a wait is for the last recording before it.
+        unsafe {
+            self.check(sys::cuEventRecord(event, self.streams[other]), "cuEventRecord")?;
+            self.check(sys::cuStreamWaitEvent(self.streams[stream], event, 0), "cuStreamWaitEvent")
+        }
     }
 
     /// A function of a compiled module, allowed as much shared memory as a block may have; `waits` as in [`Function`].
@@ -326,7 +363,7 @@ impl Driver {
             blockDimY: 1,
             blockDimZ: 1,
             sharedMemBytes: launch.shared,
-            hStream: self.stream,
+            hStream: self.stream(),
             attrs: &mut early,
             numAttrs: u32::from(function.waits),
         };
@@ -341,11 +378,11 @@ impl Driver {
         self.enter()?;
         let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the stream is this device's.
-        self.check(unsafe { sys::cuStreamBeginCapture_v2(self.stream, mode) }, "cuStreamBeginCapture")?;
+        self.check(unsafe { sys::cuStreamBeginCapture_v2(self.stream(), mode) }, "cuStreamBeginCapture")?;
         let outcome = work();
         let (mut graph, mut exec) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: writes the graph's handle; capture began above.
-        let ended = unsafe { sys::cuStreamEndCapture(self.stream, &mut graph) };
+        let ended = unsafe { sys::cuStreamEndCapture(self.stream(), &mut graph) };
         outcome?;
         self.check(ended, "cuStreamEndCapture")?;
         // SAFETY: the graph was just made; it is not needed beside its executable form.
@@ -361,7 +398,7 @@ impl Driver {
     pub fn replay(&self, graph: &Graph) -> Result<(), DeviceError> {
         self.enter()?;
         // SAFETY: the graph was made by this device's `capture`.
-        self.check(unsafe { sys::cuGraphLaunch(graph.0, self.stream) }, "cuGraphLaunch")
+        self.check(unsafe { sys::cuGraphLaunch(graph.0, self.stream()) }, "cuGraphLaunch")
     }
 
     /// Enqueues a time stamp.
@@ -372,7 +409,7 @@ impl Driver {
         unsafe {
             self.check(sys::cuEventCreate(&mut event, 0), "cuEventCreate")?;
             let stamp = Stamp(event);
-            self.check(sys::cuEventRecord(stamp.0, self.stream), "cuEventRecord")?;
+            self.check(sys::cuEventRecord(stamp.0, self.stream()), "cuEventRecord")?;
             Ok(stamp)
         }
     }
@@ -390,7 +427,10 @@ impl Drop for Driver {
     fn drop(&mut self) {
         // SAFETY: created in `open`; nothing uses them any more. There is nobody left to report an error to.
         unsafe {
-            let _ = sys::cuStreamDestroy_v2(self.stream);
+            for (stream, event) in self.streams.into_iter().zip(self.events) {
+                let _ = sys::cuStreamDestroy_v2(stream);
+                let _ = sys::cuEventDestroy_v2(event);
+            }
             let _ = sys::cuDevicePrimaryCtxRelease_v2(self.device);
         }
     }

@@ -2,12 +2,14 @@
 
 use argon_gguf::Format;
 
-use super::device::{CudaDevice, Hidden, State};
+use super::device::{CudaDevice, State};
 use super::driver::Launch;
 use super::elementwise;
-use super::memory::{self, View};
+use super::memory::View;
+use super::range;
 use super::source::{Source, format_defines};
-use super::tune::{ImpossibleTile, Product, Tile};
+use super::tune::{self, ImpossibleTile, Product, Tile};
+use super::workspace::Hidden;
 use crate::device::DeviceError;
 use crate::op::{Epilogue, Gemm, PlanBuffers, Precision, RowMap};
 use crate::tensor::{Tensor, Weight};
@@ -72,14 +74,14 @@ pub(super) fn gemm(device: &CudaDevice, state: &mut State, o: &Gemm) -> Result {
             product(device, state, &Job { end: End::SwiGlu, up: Some(up), ..job })
         }
         Epilogue::SwiGlu { up } => {
-            let address = state.between.at_least(&device.driver, o.out.rows * o.out.cols * 4)?;
+            let address = state.workspace.between.at_least(&device.driver, o.out.rows * o.out.cols * 4)?;
             let other = View::matrix(address, o.out.rows, o.out.cols);
             product(device, state, &Job { ..job })?;
             product(device, state, &Job { w: up, bias: None, out: other, ..job })?;
             swiglu(device, state, &o.rows, out, other)
         }
         Epilogue::GateMean { normed } => {
-            let address = state.between.at_least(&device.driver, o.x.rows * o.w.rows * 4)?;
+            let address = state.workspace.between.at_least(&device.driver, o.x.rows * o.w.rows * 4)?;
             let p = View::matrix(address, o.x.rows, o.w.rows);
             product(device, state, &Job { out: p, ..job })?;
             elementwise::gate_mean(device, state, p, device.input(normed)?, out)
@@ -126,49 +128,44 @@ fn map(rows: &RowMap) -> u32 {
     }
 }
 
+/// Weights beyond the range of f16 are multiplied in f32. Until the host knows whether they are, both kernels are launched, and
+/// the one that should not run finds that out by itself.
 fn product(device: &CudaDevice, state: &mut State, job: &Job) -> Result {
     let align = alignment(device, job)?;
-    if job.precision == Precision::F16 && on_tensor_cores(job.w, align) && within_f16(device, state, job)? {
-        tensor_cores(device, state, job, align)
-    } else {
-        plain(device, state, job)
+    if job.precision != Precision::F16 || !on_tensor_cores(job.w, align) {
+        return if is_narrow(device, job)? {
+            narrow(device, state, job, align)
+        } else {
+            plain(device, state, job, None)
+        };
     }
+    let ranges = [Some(job.w), job.up].map(|w| w.map(|w| range::of(device, state, w)));
+    let [Some(first), second] = ranges else { return plain(device, state, job, None) };
+    let (first, second) = (first?, second.transpose()?);
+    let known = [first.exceeded(), second.as_ref().map_or(Some(false), |range| range.exceeded())];
+    if known.contains(&Some(true)) {
+        return plain(device, state, job, None);
+    }
+    let asked = known.contains(&None).then(|| [first.address(), second.map_or(0, |range| range.address())]);
+    let beyond = tensor_cores(device, state, job, align, asked)?;
+    match asked {
+        Some(exceeded) => plain(device, state, job, Some(Instead { exceeded, beyond })),
+        None => Ok(()),
+    }
+}
+
+/// When a product in f32 takes the place of one on tensor cores.
+struct Instead {
+    /// Where the device says that weights are beyond the range of f16, or 0.
+    exceeded: [u64; 2],
+    /// Where it says so of the rows in f16 that go on to the next product, or 0: it does not write those.
+    beyond: u64,
 }
 
 /// Whether the kernel for tensor cores takes these weights: whole runs of 32, whole words; not plain f32, which it would
 /// round.
 fn on_tensor_cores(w: &Weight, align: u64) -> bool {
     w.cols > 0 && w.cols.is_multiple_of(32) && w.format != Format::F32 && (align >= 2 || w.format == Format::MXFP4)
-}
-
-/// Whether no weight would become infinite as an f16 operand. Of the formats, bfloat16 alone has such numbers; it is searched
-/// at its first use.
-fn within_f16(device: &CudaDevice, state: &mut State, job: &Job) -> Result<bool> {
-    #[repr(C)]
-    struct Args {
-        numbers: u64,
-        count: u64,
-        beyond: u64,
-    }
-    for w in [Some(job.w), job.up].into_iter().flatten().filter(|w| w.format == Format::BF16) {
-        let beyond = memory::beyond_f16(&device.driver, w, |numbers, bytes| {
-            let beyond = state.between.at_least(&device.driver, 4)?;
-            // SAFETY: the flag is this long.
-            unsafe { device.driver.zero(beyond, 4) }?;
-            let launch = Launch { grid: [8 * device.machine().processors, 1, 1], block: 256, shared: 0 };
-            let args = Args { numbers, count: bytes as u64 / 2, beyond };
-            // SAFETY: `RangeArgs` of range.cu; the weights are inside their buffer (`weight`).
-            unsafe { device.launch(state, ("range.cu", "beyond_f16"), launch, &args) }?;
-            let mut found = [0; 4];
-            // SAFETY: as above.
-            unsafe { device.driver.download(&mut found, beyond, 4, 4) }?;
-            Ok(found != [0; 4])
-        })?;
-        if beyond {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 /// What all rows of the weights begin at a multiple of, up to 16 bytes.
@@ -190,7 +187,14 @@ fn order(format: Format) -> u32 {
     }
 }
 
-fn tensor_cores(device: &CudaDevice, state: &mut State, job: &Job, align: u64) -> Result {
+/// Gives where it counts the numbers beyond the range of f16 in the rows that go on, or 0.
+fn tensor_cores(
+    device: &CudaDevice,
+    state: &mut State,
+    job: &Job,
+    align: u64,
+    exceeded: Option<[u64; 2]>,
+) -> Result<u64> {
     #[repr(C)]
     struct Args {
         x: u64,
@@ -201,6 +205,7 @@ fn tensor_cores(device: &CudaDevice, state: &mut State, job: &Job, align: u64) -
         half: u64,
         beyond: u64,
         scaled: u64,
+        exceeded: [u64; 2],
         bias: u64,
         stok: u64,
         tiles: u64,
@@ -231,40 +236,78 @@ fn tensor_cores(device: &CudaDevice, state: &mut State, job: &Job, align: u64) -
     let tile = tile(device, job, &wanted)?;
     let parts = rows.div_ceil(tile.tokens as usize);
     let row_blocks = outputs.div_ceil(if swiglu { tile.rows() / 2 } else { tile.rows() });
+    let pieces = most_tiles.saturating_mul(parts).saturating_mul(row_blocks);
+    let blocks = pieces.min((device.machine().processors * tile.blocks) as usize) as u32;
+    let shares = match plan {
+        None if !swiglu => tune::shares(&device.machine(), &tile, pieces, columns),
+        _ => 1,
+    };
+    let end = if shares > 1 { End::Store } else { job.end };
+    let share = columns / shares;
     let address = |t: Option<&Tensor>| device.optional(t).map(|view| view.first);
-    let (pieces, out_stride) = strides(device, job)?;
+    let (x_stride, out_stride) = strides(device, job)?;
+    let sums = match shares {
+        1 => None,
+        _ => Some(state.workspace.parts.at_least(&device.driver, shares * job.x.rows * outputs * 4)?),
+    };
     let args = Args {
         x: input.address,
         exponents: input.exponents,
         w0: device.weight(job.w)?,
         w1: job.up.map_or(Ok(0), |up| device.weight(up))?,
-        out: job.out.first,
+        out: sums.unwrap_or(job.out.first),
         half: half.map_or(0, |half| half.address),
         beyond: half.map_or(0, |half| half.scaled),
         scaled: input.scaled,
+        exceeded: exceeded.unwrap_or_default(),
         bias: address(job.bias)?,
         stok: address(plan.map(|plan| &plan.stok))?,
         tiles: address(plan.map(|plan| &plan.tiles))?,
         meta: address(plan.map(|plan| &plan.meta))?,
         expert_bytes: job.w.expert_bytes as u64,
         row_bytes: job.w.row_bytes as u64,
-        x_stride: pieces,
-        out_stride,
+        x_stride,
+        out_stride: if sums.is_some() { outputs as u32 } else { out_stride },
         half_stride: outputs as u32,
-        k: columns as u32,
+        k: share as u32,
         n: outputs as u32,
         tokens: job.x.rows as u32,
         parts: if plan.is_some() { parts as u32 } else { 1 },
         row_blocks: row_blocks as u32,
         scale: job.scale,
     };
-    let kernel = device.kernel(state, source(format, align, &tile, job, half.map(|half| half.order)), "gemm")?;
-    let pieces = most_tiles.saturating_mul(parts).saturating_mul(row_blocks);
-    let blocks = pieces.min((device.machine().processors * tile.blocks) as usize) as u32;
-    let shared = tile.shared_bytes(format, columns) as u32;
+    let mut source = source(format, align, &tile, job, end, half.map(|half| half.order));
+    source.defines.push(("GEMM_TAIL", u32::from(!share.is_multiple_of(tile.chunk as usize))));
+    source.defines.extend(if sums.is_some() { Some(("GEMM_SPLIT", 1)) } else { job.bias.map(|_| ("GEMM_BIAS", 1)) });
+    let kernel = device.kernel(state, source, "gemm")?;
+    let shared = tile.shared_bytes(format, share) as u32;
+    let launch = Launch { grid: [blocks, shares as u32, 1], block: tile.threads(), shared };
     // SAFETY: `GemmArgs` of gemm.cu; weights, output and plan are inside their buffers (`Op::check`, `weight`), the
     // kernel reads at most 31 bytes behind a row, which every allocation has behind it.
-    unsafe { device.driver.launch(kernel, Launch { grid: [blocks, 1, 1], block: tile.threads(), shared }, &args) }
+    unsafe { device.driver.launch(kernel, launch, &args) }?;
+    if let Some(sums) = sums {
+        add_parts(device, state, job, sums, shares, args.exceeded[0])?;
+    }
+    Ok(args.beyond)
+}
+
+/// Adds up the sums of the shares of a product's columns.
+fn add_parts(device: &CudaDevice, state: &mut State, job: &Job, sums: u64, parts: usize, exceeded: u64) -> Result {
+    #[repr(C)]
+    struct Args {
+        out: View,
+        sums: u64,
+        bias: u64,
+        exceeded: u64,
+        parts: u32,
+        end: u32,
+        scale: f32,
+    }
+    let bias = device.optional(job.bias)?.first;
+    let args = Args { out: job.out, sums, bias, exceeded, parts: parts as u32, end: job.end as u32, scale: job.scale };
+    let launch = Launch { grid: [job.out.rows, job.out.cols.div_ceil(1024), 1], block: 256, shared: 0 };
+    // SAFETY: `SumArgs` of act.cu; the sums are as many as parts, rows and columns say.
+    unsafe { device.launch(state, ("act.cu", "add_parts"), launch, &args) }
 }
 
 /// Pieces of 8 columns from row to row of the input in f16, and elements from row to row of the output. The kernel counts
@@ -291,7 +334,7 @@ fn tile(device: &CudaDevice, job: &Job, product: &Product) -> Result<Tile> {
 }
 
 /// The kernel for tensor cores that a product needs.
-fn source(format: Format, align: u64, tile: &Tile, job: &Job, half: Option<u32>) -> Source {
+fn source(format: Format, align: u64, tile: &Tile, job: &Job, end: End, half: Option<u32>) -> Source {
     let mut defines = format_defines(format).to_vec();
     defines.extend([
         ("WEIGHT_ALIGN", align as u32),
@@ -301,11 +344,9 @@ fn source(format: Format, align: u64, tile: &Tile, job: &Job, half: Option<u32>)
         ("GEMM_BLOCKS", tile.blocks),
         ("GEMM_GROUPS", tile.groups),
         ("GEMM_RESIDENT", u32::from(tile.resident)),
-        ("GEMM_TAIL", u32::from(!job.w.cols.is_multiple_of(tile.chunk as usize))),
         ("GEMM_MAP", map(job.rows)),
-        ("GEMM_EPILOGUE", job.end as u32),
+        ("GEMM_EPILOGUE", end as u32),
     ]);
-    defines.extend(job.bias.map(|_| ("GEMM_BIAS", 1)));
     defines.extend(half.map(|order| ("GEMM_HALF_OUT", order)));
     Source { file: "gemm.cu", defines }
 }
@@ -327,30 +368,31 @@ struct Half {
 fn activations(device: &CudaDevice, state: &mut State, job: &Job) -> Result<Half> {
     let order = order(job.w.format);
     if let RowMap::Segments(_) = job.rows {
-        state.hidden_order = Some(order);
+        state.workspace.hidden_order = Some(order);
     }
     let (bytes, rows) = (job.x.rows * job.x.cols * 2, job.x.rows * 4);
     let made = |held: &Hidden, plan: &PlanBuffers| {
         held.order == order && same(&held.rows, job.x) && same(&held.stok, &plan.stok)
     };
-    if let (RowMap::Segments(plan), Some(held)) = (job.rows, &state.hidden_of)
+    if let (RowMap::Segments(plan), Some(held)) = (job.rows, &state.workspace.hidden_of)
         && made(held, plan)
     {
-        let exponents = state.hidden_exponents.at_least(&device.driver, rows)?;
-        let address = state.hidden.at_least(&device.driver, bytes)?;
-        let scaled = state.hidden_beyond.at_least(&device.driver, 4)?;
+        let exponents = state.workspace.hidden_exponents.at_least(&device.driver, rows)?;
+        let address = state.workspace.hidden.at_least(&device.driver, bytes)?;
+        let scaled = state.workspace.hidden_beyond.at_least(&device.driver, 4)?;
         let half = Half { address, exponents, scaled, order };
         convert(device, state, job, half)?;
         return Ok(half);
     }
-    let address = state.half.at_least(&device.driver, bytes)?;
-    let exponents = state.exponents.at_least(&device.driver, rows)?;
+    let address = state.workspace.half.at_least(&device.driver, bytes)?;
+    let exponents = state.workspace.exponents.at_least(&device.driver, rows)?;
     let half = Half { address, exponents, scaled: 0, order };
-    if state.activations.as_ref().is_none_or(|(t, o)| *o != order || !same(t, job.x)) {
-        state.activations = None;
+    if state.workspace.activations.as_ref().is_none_or(|(t, o)| *o != order || !same(t, job.x)) {
+        state.workspace.activations = None;
         convert(device, state, job, half)?;
         // Of a plan's rows only those that it has are converted: another plan may have more.
-        state.activations = matches!(job.rows, RowMap::Identity | RowMap::Gather(_)).then(|| (job.x.clone(), order));
+        state.workspace.activations =
+            matches!(job.rows, RowMap::Identity | RowMap::Gather(_)).then(|| (job.x.clone(), order));
     }
     Ok(half)
 }
@@ -381,18 +423,18 @@ fn convert(device: &CudaDevice, state: &mut State, job: &Job, half: Half) -> Res
 
 /// Where a SwiGLU also writes its rows in f16, once a product has shown in which order it wants them.
 fn half_output(device: &CudaDevice, state: &mut State, job: &Job) -> Result<Option<Half>> {
-    let (End::SwiGlu, RowMap::Gather(plan), Some(order)) = (job.end, job.rows, state.hidden_order) else {
+    let (End::SwiGlu, RowMap::Gather(plan), Some(order)) = (job.end, job.rows, state.workspace.hidden_order) else {
         return Ok(None);
     };
     let (rows, cols) = (job.out.rows as usize, job.out.cols as usize);
     if cols % 32 != 0 {
         return Ok(None);
     }
-    let address = state.hidden.at_least(&device.driver, rows * cols * 2)?;
-    let scaled = state.hidden_beyond.at_least(&device.driver, 4)?;
+    let address = state.workspace.hidden.at_least(&device.driver, rows * cols * 2)?;
+    let scaled = state.workspace.hidden_beyond.at_least(&device.driver, 4)?;
     // SAFETY: the count is this long.
     unsafe { device.driver.zero(scaled, 4) }?;
-    state.hidden_of = Some(Hidden { rows: job.tensor.clone(), stok: plan.stok.clone(), order });
+    state.workspace.hidden_of = Some(Hidden { rows: job.tensor.clone(), stok: plan.stok.clone(), order });
     Ok(Some(Half { address, exponents: 0, scaled, order }))
 }
 
@@ -402,7 +444,7 @@ fn same(a: &Tensor, b: &Tensor) -> bool {
     a.buffer.same(&b.buffer) && a.dtype == b.dtype && shape(a) == shape(b)
 }
 
-fn plain(device: &CudaDevice, state: &mut State, job: &Job) -> Result {
+fn plain(device: &CudaDevice, state: &mut State, job: &Job, instead: Option<Instead>) -> Result {
     #[repr(C)]
     struct Args {
         x: View,
@@ -413,6 +455,8 @@ fn plain(device: &CudaDevice, state: &mut State, job: &Job) -> Result {
         stok: u64,
         tiles: u64,
         meta: u64,
+        exceeded: [u64; 2],
+        beyond: u64,
         expert_bytes: u64,
         row_bytes: u64,
         k: u32,
@@ -421,6 +465,7 @@ fn plain(device: &CudaDevice, state: &mut State, job: &Job) -> Result {
         parts: u32,
         scale: f32,
     }
+    let Instead { exceeded, beyond } = instead.unwrap_or(Instead { exceeded: [0; 2], beyond: 0 });
     let plan = plan(job.rows);
     let (rows, tiles) = match plan {
         Some(plan) => (plan.shape.tile(), plan.shape.max_tiles()),
@@ -437,6 +482,8 @@ fn plain(device: &CudaDevice, state: &mut State, job: &Job) -> Result {
         stok: address(plan.map(|plan| &plan.stok))?,
         tiles: address(plan.map(|plan| &plan.tiles))?,
         meta: address(plan.map(|plan| &plan.meta))?,
+        exceeded,
+        beyond,
         expert_bytes: job.w.expert_bytes as u64,
         row_bytes: job.w.row_bytes as u64,
         k: job.w.cols as u32,
@@ -447,10 +494,54 @@ fn plain(device: &CudaDevice, state: &mut State, job: &Job) -> Result {
     };
     let mut defines = format_defines(job.w.format).to_vec();
     defines.extend([("GEMM_MAP", map(job.rows)), ("GEMM_EPILOGUE", job.end as u32)]);
+    defines.push(("WEIGHT_ALIGN", alignment(device, job)? as u32));
     let kernel = device.kernel(state, Source { file: "product.cu", defines }, "product")?;
     let blocks = tiles.checked_mul(parts).and_then(|n| u32::try_from(n).ok());
     let blocks = blocks.ok_or_else(|| device.driver.failed("a product of too many tiles"))?;
     let outputs = job.w.rows.div_ceil(PLAIN_TILE) as u32;
     // SAFETY: `ProductArgs` of product.cu; views, weights and plan are inside their buffers (`Op::check`, `weight`).
     unsafe { device.driver.launch(kernel, Launch { grid: [blocks, outputs, 1], block: 256, shared: 0 }, &args) }
+}
+
+/// Whether a product in f32 has so few outputs that tiles of it would be mostly empty; its rows are taken 16 bytes at a time.
+fn is_narrow(device: &CudaDevice, job: &Job) -> Result<bool> {
+    let x = device.input(job.x)?;
+    let whole = x.first % 16 == 0 && x.row_stride % 4 == 0 && x.cols % 4 == 0;
+    Ok(matches!(job.rows, RowMap::Identity) && job.end != End::SwiGlu && job.w.rows <= PLAIN_TILE && whole)
+}
+
+fn narrow(device: &CudaDevice, state: &mut State, job: &Job, align: u64) -> Result {
+    #[repr(C)]
+    struct Args {
+        x: View,
+        out: View,
+        w: u64,
+        bias: u64,
+        row_bytes: u64,
+        k: u32,
+        n: u32,
+        scale: f32,
+    }
+    let args = Args {
+        x: device.input(job.x)?,
+        out: job.out,
+        w: device.weight(job.w)?,
+        bias: device.optional(job.bias)?.first,
+        row_bytes: job.w.row_bytes as u64,
+        k: job.w.cols as u32,
+        n: job.w.rows as u32,
+        scale: job.scale,
+    };
+    // Outputs and rows of a block of threads, as narrow.cu has them.
+    let (outputs, rows) = match args.n {
+        1 => (1, 8),
+        2..=4 => (4, 8),
+        _ => (8, 4),
+    };
+    let mut defines = format_defines(job.w.format).to_vec();
+    defines.extend([("NARROW_OUTPUTS", outputs), ("GEMM_EPILOGUE", job.end as u32), ("WEIGHT_ALIGN", align as u32)]);
+    let kernel = device.kernel(state, Source { file: "narrow.cu", defines }, "narrow")?;
+    let launch = Launch { grid: [args.x.rows.div_ceil(rows), args.n.div_ceil(outputs), 1], block: 256, shared: 0 };
+    // SAFETY: `NarrowArgs` of narrow.cu; views and weights are inside their buffers (`Op::check`, `weight`).
+    unsafe { device.driver.launch(kernel, launch, &args) }
 }

@@ -1,10 +1,12 @@
 //! Device memory behind buffers, and tensors as kernels see them.
 
 use std::any::Any;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use argon_gguf::Format;
 
 use super::driver::Driver;
+use super::range::Range;
 use crate::device::DeviceError;
 use crate::tensor::{Buffer, Storage, Tensor, Weight};
 
@@ -17,8 +19,16 @@ pub(super) struct DeviceMemory {
     address: u64,
     bytes: usize,
     constant: bool,
-    /// Of constant bytes: which offsets and lengths were searched for numbers beyond the f16 range, and whether there are.
-    beyond: Mutex<HashMap<(usize, usize), bool>>,
+    /// What is known of the weights in it.
+    ranges: Mutex<Vec<Known>>,
+}
+
+/// What is known of the weights from one byte to before another.
+struct Known {
+    format: Format,
+    from: usize,
+    to: usize,
+    range: Arc<Range>,
 }
 
 impl Storage for DeviceMemory {
@@ -47,10 +57,15 @@ impl DeviceMemory {
             DeviceError::OutOfMemory { .. } => out_of_memory(),
             error => error,
         })?;
-        let memory = Self { driver: driver.clone(), address, bytes, constant: false, beyond: Mutex::default() };
+        let memory = Self { driver: driver.clone(), address, bytes, constant: false, ranges: Mutex::default() };
         // SAFETY: the whole new allocation.
         unsafe { driver.zero(address, size) }?;
         Ok(memory)
+    }
+
+    /// A panic of another holder leaves no half entry.
+    fn ranges(&self) -> MutexGuard<'_, Vec<Known>> {
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where it is on the device.
@@ -112,6 +127,9 @@ fn locate(driver: &Arc<Driver>, t: &Tensor, write: bool) -> Result<View, DeviceE
     if write && memory.constant {
         return Err(driver.failed("constant memory as an output"));
     }
+    if write {
+        memory.ranges().iter().for_each(|known| known.range.written());
+    }
     let size = |n: usize| u32::try_from(n).map_err(|_| driver.failed(format!("{t:?} has an axis beyond 32 bits")));
     Ok(View {
         first: memory.address + (t.offset * t.dtype.bytes()) as u64,
@@ -148,27 +166,23 @@ pub(super) fn weight(driver: &Arc<Driver>, w: &Weight) -> Result<u64, DeviceErro
     Ok(memory.address + w.offset as u64)
 }
 
-/// Whether bfloat16 weights exceed the f16 range: `search` of their address and length, once for memory that never changes.
-/// Memory that may change is taken to exceed it.
-pub(super) fn beyond_f16(
+/// What is known of the range of a weight, or of a larger one that it is part of, `new` at first; its address, and its length in
+/// bytes.
+pub(super) fn range(
     driver: &Arc<Driver>,
     w: &Weight,
-    search: impl FnOnce(u64, usize) -> Result<bool, DeviceError>,
-) -> Result<bool, DeviceError> {
+    new: impl FnOnce() -> Result<Range, DeviceError>,
+) -> Result<(Arc<Range>, u64, usize), DeviceError> {
     let first = weight(driver, w)?;
-    let memory = storage(driver, &w.buffer)?;
-    let bytes = w.end().unwrap_or(w.offset) - w.offset;
-    if !memory.constant {
-        return Ok(true);
+    let end = w.end().unwrap_or(w.offset);
+    let mut ranges = storage(driver, &w.buffer)?.ranges();
+    let holds = |known: &&Known| known.format == w.format && known.from <= w.offset && end <= known.to;
+    if let Some(known) = ranges.iter().find(holds) {
+        return Ok((known.range.clone(), first, end - w.offset));
     }
-    // A panic of another holder leaves no half answer.
-    let mut known = memory.beyond.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(&beyond) = known.get(&(w.offset, bytes)) {
-        return Ok(beyond);
-    }
-    let beyond = search(first, bytes)?;
-    known.insert((w.offset, bytes), beyond);
-    Ok(beyond)
+    let range = Arc::new(new()?);
+    ranges.push(Known { format: w.format, from: w.offset, to: end, range: range.clone() });
+    Ok((range, first, end - w.offset))
 }
 
 /// Runs of a tensor that one copy can move: offset and pitch on the device, width and height, all in bytes.

@@ -99,7 +99,7 @@ pub(super) fn plan(device: &CudaDevice, state: &mut State, o: &Plan) -> Result<(
     let (p, shape) = (&o.plan, o.plan.shape);
     let (experts, blocks) = (shape.experts() as u32, shape.blocks() as u32);
     let address = |t| device.output(t).map(|view| view.first);
-    let totals = state.between.at_least(&device.driver, 4 * (shape.experts() + 2 * shape.blocks().max(1)))?;
+    let totals = state.workspace.between.at_least(&device.driver, 4 * (shape.experts() + 2 * shape.blocks().max(1)))?;
     let args = Args {
         ids: device.input(&o.ids)?.first,
         weights: device.input(&o.weights)?.first,

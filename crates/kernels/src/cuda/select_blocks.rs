@@ -44,7 +44,7 @@ pub(super) fn select_blocks(device: &CudaDevice, state: &mut State, o: &SelectBl
     }
     let (keys, blocks) = (device.input(&o.keys)?, (o.pos0 + o.q.rows) / o.ratio);
     let part = (SCORES / 4 / blocks.max(1)).clamp(1, o.q.rows.max(1));
-    let scores = state.between.at_least(&device.driver, part * blocks * 4)?;
+    let scores = state.workspace.between.at_least(&device.driver, part * blocks * 4)?;
     for first in (0..o.q.rows).step_by(part) {
         let rows = first..(first + part).min(o.q.rows);
         let (q, out) = (device.input(&o.q.rows(rows.clone()))?, device.output(&o.out.rows(rows.clone()))?);

@@ -19,7 +19,7 @@ macro_rules! files {
 }
 
 /// Every file that is compiled.
-pub const FILES: [(&str, &str); 18] = files![
+pub const FILES: [(&str, &str); 19] = files![
     "act.cu",
     "attention.cu",
     "combine.cu",
@@ -30,6 +30,7 @@ pub const FILES: [(&str, &str); 18] = files![
     "gather.cu",
     "gemm.cu",
     "hyper.cu",
+    "narrow.cu",
     "norm.cu",
     "plan.cu",
     "ple.cu",

@@ -245,6 +245,18 @@ fn tiles(product: &Product, tokens: u32) -> Vec<Tile> {
     kept.chain(staged.iter().map(tile(false))).filter(|tile| tile.chunk.is_multiple_of(unit)).collect()
 }
 
+/// Into how many shares the columns of a dense product of few pieces (tiles times blocks of weight rows) are cut, so that more
+/// of the card has work: whole stages, the same number in each.
+pub fn shares(machine: &Machine, tile: &Tile, pieces: usize, columns: usize) -> usize {
+    let chunk = tile.chunk as usize;
+    let (room, chunks) = ((machine.processors * tile.blocks) as usize / pieces.max(1), columns / chunk);
+    let most = if columns.is_multiple_of(chunk) { room.min(chunks).min(MOST_SHARES) } else { 1 };
+    (1..=most).rev().find(|&shares| chunks.is_multiple_of(shares)).unwrap_or(1)
+}
+
+/// Shares beyond which adding up their sums costs more than they gain.
+const MOST_SHARES: usize = 16;
+
 /// The plan's tile height for `entries` rows over `experts`: the least of the kernel's heights that holds the mean and
 /// a fifth, since a second tile of an expert costs a whole decoding and a wider one little.
 pub fn tile_rows(machine: &Machine, entries: usize, experts: usize) -> usize {
@@ -315,6 +327,16 @@ mod tests {
             assert_eq!(why, format!("TK is {columns}; columns of IQ2_XS come in powers of two from 256 to 512"));
         }
         assert!(fails([192, 128, 512, 8], Format::F16).unwrap().contains("shared memory"));
+    }
+
+    #[test]
+    fn only_products_of_few_pieces_are_shared_out() {
+        // The low-rank down projection of 2048 tokens, a projection of one token, and a product that fills the card.
+        let tile = |rows, columns| choose(&H200, &product(Format::Q8_0, rows, columns));
+        assert_eq!(shares(&H200, &tile(2048, 10240), 11 * 3, 10240), 4);
+        assert_eq!(shares(&H200, &tile(1, 2560), 10, 2560), 8);
+        assert_eq!(shares(&H200, &tile(2048, 2560), 11 * 20, 2560), 1);
+        assert_eq!(shares(&H200, &tile(2048, 160), 1, 160), 1, "no whole stages");
     }
 
     #[test]

@@ -54,18 +54,37 @@ pub fn random(format: Format, len: usize, rng: &mut Rng) -> Vec<u8> {
     bytes
 }
 
+/// Gives every block of `bytes` scales so large that most formats' weights exceed the range of f16, some of them negative. Plain
+/// numbers stay.
+pub fn enlarge(format: Format, bytes: &mut [u8], rng: &mut Rng) {
+    if format.block_len() == 1 {
+        return;
+    }
+    for block in bytes.chunks_exact_mut(format.block_bytes()) {
+        match format {
+            Format::MXFP4 => block[0] = 150,
+            _ => replace_scales(format, block, || half::f16::from_f32([20_000.0, -20_000.0][rng.below(2)])),
+        }
+    }
+}
+
 /// Replaces the half-precision scales of a block, and MXFP4's exponent.
 fn set_scales(format: Format, block: &mut [u8], rng: &mut Rng) {
-    let scale = |rng: &mut Rng| {
-        let size = 0.001 + 0.01 * rng.uniform();
-        half::f16::from_f32([size, -size, size, 0.0, size, size, size, size][rng.below(8)])
-    };
     match format {
         Format::MXFP4 => block[0] = 110 + rng.below(10) as u8,
+        _ => replace_scales(format, block, || {
+            let size = 0.001 + 0.01 * rng.uniform();
+            half::f16::from_f32([size, -size, size, 0.0, size, size, size, size][rng.below(8)])
+        }),
+    }
+}
+
+fn replace_scales(format: Format, block: &mut [u8], mut scale: impl FnMut() -> half::f16) {
+    match format {
         Format::NVFP4 => {}
         // The scale lies in the top nibbles of the last four words.
         Format::IQ1_M => {
-            let bits = scale(rng).to_bits();
+            let bits = scale().to_bits();
             for i in 0..4 {
                 let byte = &mut block[49 + 2 * i];
                 *byte = *byte & 15 | ((bits >> (4 * i)) as u8 & 15) << 4;
@@ -73,7 +92,7 @@ fn set_scales(format: Format, block: &mut [u8], rng: &mut Rng) {
         }
         _ => {
             for &at in scale_offsets(format) {
-                block[at..at + 2].copy_from_slice(&scale(rng).to_le_bytes());
+                block[at..at + 2].copy_from_slice(&scale().to_le_bytes());
             }
         }
     }

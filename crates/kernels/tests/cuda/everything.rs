@@ -117,4 +117,5 @@ fn a_little_of_every_op() {
     parity(TOLERANCE, sequence_ops);
     crate::harness::parity_in(&[crate::harness::Layout::Dense], TOLERANCE, |a, _| layer_ops(a));
     crate::products::a_few();
+    crate::streams::a_few();
 }

@@ -51,3 +51,25 @@ extern "C" __global__ void swiglu(const __grid_constant__ SwigluArgs a) {
     const float *up = a.up.at(row, 0);
     for (u32 c = threadIdx.x; c < a.gate.cols; c += blockDim.x) gate[c] = silu(gate[c]) * up[c];
 }
+
+struct SumArgs {
+    Floats out;        // [M, 1, N]
+    const float *sums; // [parts, M, N]
+    const float *bias; // [N] or null
+    const u32 *exceeded; // not 0 there: there are no sums, another kernel has multiplied; or null
+    u32 parts, end;    // end: an epilogue of gemm.cu that stores one number for each sum
+    float scale;
+};
+
+// What is stored for a product whose columns were shared out.
+extern "C" __global__ void add_parts(const __grid_constant__ SumArgs a) {
+    after_previous();
+    if (a.exceeded && *a.exceeded) return;
+    const u32 row = blockIdx.x, n = a.out.cols;
+    for (u32 c = blockIdx.y * blockDim.x + threadIdx.x; c < n; c += gridDim.y * blockDim.x) {
+        float p = a.bias ? a.bias[c] : 0.0f;
+        for (u32 i = 0; i < a.parts; i++) p += a.sums[((u64)i * a.out.rows + row) * n + c];
+        float *out = a.out.at(row, 0) + c;
+        *out = a.end == 1 ? *out + p : a.end == 2 ? silu(p * a.scale) : p;
+    }
+}

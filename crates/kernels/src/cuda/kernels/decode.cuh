@@ -59,14 +59,24 @@ DEVICE Sixteen sixteen(u32 t0, u32 t1, u32 t2, u32 t3) {
     return {kept(t0), t1, kept(t2), t3, kept(0x64646464u), kept(0x44444444u), kept(1u << 16)};
 }
 
+// A scale d * n as the sum of two f16, the second less than half a unit in the last place of the first.
+struct Scale { u32 high, low; };
+DEVICE Scale product_of(u32 d, u32 n) {
+    const u32 high = half2_mul(d, n);
+    return {high, half2_fma(d, n, half2_negative(high))};
+}
+// Times such a scale, rounded once; or times an f16.
+DEVICE u32 times(u32 integers, const Scale &s) { return half2_fma(integers, s.high, half2_mul(integers, s.low)); }
+DEVICE u32 times(u32 integers, u32 scale) { return half2_mul(integers, scale); }
+
 // 8 nibbles, the lower and the upper one of each byte a pair, through the table.
-template <int OFFSET> DEVICE void table_of_16(u32 q, const Sixteen &t, u32 scale, u32 out[4]) {
+template <int OFFSET, class S> DEVICE void table_of_16(u32 q, const Sixteen &t, const S &scale, u32 out[4]) {
     const u32 pick = q & 0x77777777u, upper = ((q >> 1) & t.fours) | 0x32103210u;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const u32 four = pick >> (16 * i), v = prmt(prmt(t.t0, t.t1, four), prmt(t.t2, t.t3, four), upper >> (16 * i));
-        out[2 * i] = half2_mul(half2_add(prmt(v, t.bias, 0x4140), HALF2_MINUS(OFFSET)), scale);
-        out[2 * i + 1] = half2_mul(half2_add(prmt(v, t.bias, 0x4342), HALF2_MINUS(OFFSET)), scale);
+        out[2 * i] = times(half2_add(prmt(v, t.bias, 0x4140), HALF2_MINUS(OFFSET)), scale);
+        out[2 * i + 1] = times(half2_add(prmt(v, t.bias, 0x4342), HALF2_MINUS(OFFSET)), scale);
     }
 }
 
@@ -239,7 +249,7 @@ struct W {
 };
 
 #elif WEIGHT_FORMAT == FORMAT_IQ4_XS
-// f16 d | high bits and low nibbles of the 6-bit scales of runs, offset by 32 | runs as IQ4_NL. The scale d * n is rounded.
+// f16 d | high bits and low nibbles of the 6-bit scales of runs, offset by 32 | runs as IQ4_NL.
 struct W {
     static constexpr int BLOCK = 256, BYTES = 136, ORDER = ORDER_HALVES;
     typedef Iq4Values Tables;
@@ -249,7 +259,7 @@ struct W {
     static DEVICE State load(const u8 *block, int) { return {twice(half_at(block)), load_u32(block + 4), half_at(block + 2)}; }
     static DEVICE void decode(State &s, const u8 *block, int run, int lane, const Sixteen &t, u32 out[4]) {
         u32 n = (s.low >> (4 * run) & 15) | (s.high >> (2 * run) & 3) << 4;
-        u32 scale = half2_mul(half2_add(BYTES_TO_HALF2(n, 0, 0), HALF2_MINUS(32)), s.d);
+        const Scale scale = product_of(half2_add(BYTES_TO_HALF2(n, 0, 0), HALF2_MINUS(32)), s.d);
         table_of_16<128>(load_u32(block + 8 + 16 * run + 4 * lane), t, scale, out);
     }
 };
@@ -432,7 +442,7 @@ struct W {
 };
 
 #elif WEIGHT_FORMAT == FORMAT_Q6_K
-// u8[128] low nibbles | u8[64] high two bits | i8[16] scales of 16 weights | f16 d. The scale d * n is rounded.
+// u8[128] low nibbles | u8[64] high two bits | i8[16] scales of 16 weights | f16 d
 struct W {
     static constexpr int BLOCK = 256, BYTES = 210, ORDER = ORDER_EIGHTS;
     typedef NoTables Tables;
@@ -443,14 +453,14 @@ struct W {
     static DEVICE void decode(State &s, const u8 *block, int run, int lane, const Tables &, u32 out[4]) {
         const int half = run / 4, quarter = run % 4;
         u32 n = block[192 + 2 * run + (lane >> 1)] ^ 0x80;
-        u32 scale = half2_mul(half2_add(BYTES_TO_HALF2(n, 0, 0), HALF2_MINUS(128)), twice(s.d));
+        const Scale scale = product_of(half2_add(BYTES_TO_HALF2(n, 0, 0), HALF2_MINUS(128)), twice(s.d));
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             u32 low = load_u32_at2(block + half * 64 + quarter % 2 * 32 + 8 * lane + 4 * i) >> (quarter / 2 * 4) & 0x0f0f0f0fu;
             u32 high = load_u32_at2(block + 128 + half * 32 + 8 * lane + 4 * i);
             u32 q = low | ((quarter < 2 ? high << (4 - 2 * quarter) : high >> (2 * quarter - 4)) & 0x30303030u);
-            out[2 * i] = half2_mul(half2_add(BYTES_TO_HALF2(q, 0, 1), HALF2_MINUS(32)), scale);
-            out[2 * i + 1] = half2_mul(half2_add(BYTES_TO_HALF2(q, 2, 3), HALF2_MINUS(32)), scale);
+            out[2 * i] = times(half2_add(BYTES_TO_HALF2(q, 0, 1), HALF2_MINUS(32)), scale);
+            out[2 * i + 1] = times(half2_add(BYTES_TO_HALF2(q, 2, 3), HALF2_MINUS(32)), scale);
         }
     }
 };

@@ -1,6 +1,7 @@
 // One weight of a block in f32, with ggml's operations in ggml's order: the same bits as argon_gguf's decoders. For
 // embeddings, for products in f32, and for the formats that decode.cuh has no fast form of.
-// Compiled for WEIGHT_FORMAT, whose blocks have WEIGHT_BLOCK weights in WEIGHT_BYTES bytes.
+// Compiled for WEIGHT_FORMAT, whose blocks have WEIGHT_BLOCK weights in WEIGHT_BYTES bytes; rows begin at multiples of
+// WEIGHT_ALIGN bytes, where that is known.
 #pragma once
 #include "prelude.cuh"
 #include "tables.cuh"
@@ -20,7 +21,9 @@ DEVICE u32 byte_of(u64 word, u32 j) { return (u32)(word >> (8 * j)) & 255; }
 // Weight j of `b`.
 DEVICE float weight(const u8 *b, u32 j) {
     const u32 group = j / 8, e = j % 8; // codebooks have groups of 8
-#if WEIGHT_FORMAT == FORMAT_F32
+#if WEIGHT_FORMAT == FORMAT_F32 && WEIGHT_ALIGN >= 4
+    return *(const float *)b;
+#elif WEIGHT_FORMAT == FORMAT_F32
     return bits_to_float(load_u32_at1(b));
 #elif WEIGHT_FORMAT == FORMAT_F16
     return f16_at(b);

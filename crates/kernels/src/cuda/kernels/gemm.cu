@@ -14,6 +14,8 @@
 // GEMM_RESIDENT tiles fetch all their columns once, and the warps never wait for each other again; others fetch them with
 // each stage, behind a barrier.
 //
+// GEMM_SPLIT: the columns are shared out as well (blockIdx.y), and each share's sums are stored for act.cu to add up.
+//
 // Compiled for one WEIGHT_FORMAT, token tile GEMM_TOKENS, GEMM_GROUPS warpgroups, row map and epilogue:
 //   MAP_DENSE     token r of the tile is input row r
 //   MAP_GATHER    input row stok[r0 + r]           (gate and up)
@@ -62,6 +64,7 @@ struct GemmArgs {
     u16 *half;            // [*, half_stride]
     u32 *beyond;          // written with `half`: how many of its numbers are infinite
     const u32 *scaled;    // 0 there: no row of x is scaled and `exponents` say nothing; null: they do
+    const u32 *exceeded[2]; // not 0 where one of them is: the weights are beyond the range of f16, and product.cu multiplies; or null
     const float *bias;    // [n] or null
     const i32 *stok;      // [R]
     const u32 *tiles;     // [meta[0], 3]: expert, first row, valid rows
@@ -69,7 +72,7 @@ struct GemmArgs {
     u64 expert_bytes, row_bytes;
     u32 x_stride;         // in pieces of 8 columns
     u32 out_stride, half_stride;
-    u32 k, n;             // columns, weight rows (of one matrix)
+    u32 k, n;             // columns (of one share), weight rows (of one matrix)
     u32 tokens;           // dense: rows of x
     u32 parts;            // pieces of N rows that a plan's tile is cut into
     u32 row_blocks;       // blocks of weight rows
@@ -280,12 +283,20 @@ DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, Tokens &of, const W::Ta
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, GEMM_BLOCKS) gemm(const __grid_constant__ GemmArgs a) {
+extern "C" __global__ void __launch_bounds__(THREADS, GEMM_BLOCKS) gemm(const __grid_constant__ GemmArgs whole) {
+#ifdef GEMM_SPLIT
+    GemmArgs a = whole;
+    a.x += blockIdx.y * a.k, a.out += (u64)blockIdx.y * a.tokens * a.n;
+    a.w0 += blockIdx.y * (a.k / W::BLOCK * W::BYTES);
+#else
+    const GemmArgs &a = whole;
+#endif
     extern __shared__ __align__(1024) u8 shared[];
     __shared__ W::Tables tables;
     __shared__ Tokens of;
     W::load_tables(tables, threadIdx.x, THREADS);
     after_previous();
+    if ((a.exceeded[0] && *a.exceeded[0]) || (a.exceeded[1] && *a.exceeded[1])) return;
     const u32 tiles = GEMM_MAP == MAP_DENSE ? (a.tokens + N - 1) / N : a.meta[0] * a.parts;
     const u64 all = (u64)tiles * a.row_blocks;
     const u64 end = all * (blockIdx.x + 1) / gridDim.x;

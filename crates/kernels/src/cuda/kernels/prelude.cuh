@@ -56,6 +56,12 @@ DEVICE u32 half2_sub(u32 a, u32 b) {
     return r;
 }
 
+DEVICE u32 half2_negative(u32 a) {
+    u32 r;
+    asm("neg.f16x2 %0, %1;" : "=r"(r) : "r"(a));
+    return r;
+}
+
 DEVICE u32 prmt(u32 a, u32 b, u32 selector) {
     u32 r;
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));

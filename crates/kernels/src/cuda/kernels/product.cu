@@ -22,6 +22,8 @@ struct ProductArgs {
     const float *bias;    // [n] or null
     const i32 *stok;
     const u32 *tiles, *meta;
+    const u32 *exceeded[2]; // 0 where both are, if there are any: another kernel has multiplied
+    u32 *beyond;            // otherwise set there, if it is anywhere: that kernel has written no rows in f16
     u64 expert_bytes, row_bytes;
     u32 k, n, tokens, parts;
     float scale;
@@ -30,6 +32,10 @@ struct ProductArgs {
 extern "C" __global__ void __launch_bounds__(256) product(const __grid_constant__ ProductArgs a) {
     __shared__ __align__(16) float xs[COLUMNS][PITCH], ws[SWIGLU ? 2 : 1][COLUMNS][PITCH];
     __shared__ i32 rows[TOKENS];
+    if (a.exceeded[0] || a.exceeded[1]) {
+        if (!(a.exceeded[0] && *a.exceeded[0]) && !(a.exceeded[1] && *a.exceeded[1])) return;
+        if (a.beyond && threadIdx.x == 0) *a.beyond = 1; // all blocks of threads the same
+    }
     const u32 part = blockIdx.x % a.parts, tile = blockIdx.x / a.parts, t = threadIdx.x;
     u32 expert = 0, r0 = tile * TOKENS, valid = 0;
     if (GEMM_MAP == MAP_DENSE) {
@@ -46,18 +52,29 @@ extern "C" __global__ void __launch_bounds__(256) product(const __grid_constant_
     const u32 n0 = blockIdx.y * OUTPUTS, ty = t / 16, tx = t % 16; // this thread's 4 tokens and 4 outputs
     const u32 column = t % COLUMNS, line = t / COLUMNS;           // what it loads: a column of every 16th line
     float acc[SWIGLU ? 2 : 1][4][4] = {};
-    for (u32 k0 = 0; k0 < a.k; k0 += COLUMNS) {
-        const u32 k = k0 + column;
+    // The next columns are fetched while these are multiplied.
+    float next_x[4], next_w[SWIGLU ? 2 : 1][4];
+    auto fetch = [&](u32 k) {
 #pragma unroll
-        for (u32 i = 0; i < 64; i += 16) {
-            const i32 row = rows[line + i];
-            const u32 n = n0 + line + i;
-            xs[column][line + i] = row >= 0 && k < a.k ? a.x.at(row, 0)[k] : 0.0f;
+        for (u32 i = 0; i < 4; i++) {
+            const i32 row = rows[line + 16 * i];
+            const u32 n = n0 + line + 16 * i;
+            next_x[i] = row >= 0 && k < a.k ? a.x.at(row, 0)[k] : 0.0f;
             const u64 at = expert * a.expert_bytes + n * a.row_bytes;
-            ws[0][column][line + i] = n < a.n && k < a.k ? weight_of_row(a.w0 + at, k) : 0.0f;
-            if (SWIGLU) ws[SWIGLU][column][line + i] = n < a.n && k < a.k ? weight_of_row(a.w1 + at, k) : 0.0f;
+            next_w[0][i] = n < a.n && k < a.k ? weight_of_row(a.w0 + at, k) : 0.0f;
+            if (SWIGLU) next_w[SWIGLU][i] = n < a.n && k < a.k ? weight_of_row(a.w1 + at, k) : 0.0f;
+        }
+    };
+    fetch(column);
+    for (u32 k0 = 0; k0 < a.k; k0 += COLUMNS) {
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            xs[column][line + 16 * i] = next_x[i];
+#pragma unroll
+            for (u32 m = 0; m < (SWIGLU ? 2 : 1); m++) ws[m][column][line + 16 * i] = next_w[m][i];
         }
         __syncthreads();
+        fetch(k0 + COLUMNS + column);
 #pragma unroll
         for (u32 c = 0; c < COLUMNS; c++) {
             const float4 x = *(const float4 *)&xs[c][4 * ty];

@@ -1,15 +1,25 @@
-// Whether bfloat16 numbers exceed the range of f16: 65536 and more; those below round to something finite.
+// Whether weights exceed the range of f16 as operands: blocks whose scales are larger than their format's integers allow.
 #include "prelude.cuh"
 
-struct RangeArgs {
-    const u16 *numbers;
-    u64 count;
-    u32 *beyond; // set to 1 if there is one
+struct Scale {
+    u32 at, bytes; // its place in a block, and whether it has one byte or two
+    u32 mask, most; // what of it counts, and the largest that fits
 };
 
-extern "C" __global__ void beyond_f16(const __grid_constant__ RangeArgs a) {
+struct RangeArgs {
+    const u8 *blocks;
+    u64 count;
+    u32 *exceeded; // set to 1 if one does not fit
+    u32 block_bytes, scales;
+    Scale scale[2];
+};
+
+extern "C" __global__ void exceeds_f16(const __grid_constant__ RangeArgs a) {
     bool any = false;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += (u64)gridDim.x * blockDim.x)
-        any |= (a.numbers[i] & 0x7fff) >= 0x4780;
-    if (any) *a.beyond = 1;
+        for (u32 s = 0; s < a.scales; s++) {
+            const u8 *scale = a.blocks + i * a.block_bytes + a.scale[s].at;
+            any |= ((a.scale[s].bytes == 1 ? *scale : *(const u16 *)scale) & a.scale[s].mask) > a.scale[s].most;
+        }
+    if (any) *a.exceeded = 1;
 }
