@@ -196,6 +196,9 @@ pub struct InspectArgs {
     /// GGUF file (of a split model, any part); without it, the small model inside this binary
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
+    /// The same, as the other commands take it
+    #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
+    pub model: Option<PathBuf>,
     /// List every tensor
     #[arg(long)]
     pub tensors: bool,

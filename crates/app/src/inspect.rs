@@ -55,7 +55,8 @@ struct Listed {
 /// # Errors
 /// Of the input, if it is no readable GGUF file. A model that cannot run is no error: that is told.
 pub fn run(args: InspectArgs) -> Result<(), Failure> {
-    let path = args.file.as_deref();
+    let path = args.file.or(args.model);
+    let path = path.as_deref();
     let gguf = model::open(path)?;
     let report = Report::new(path, &gguf, args.tensors)?;
     let mut out = io::stdout().lock();

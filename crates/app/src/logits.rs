@@ -26,7 +26,7 @@ pub fn run(settings: settings::Logits) -> Result<(), Failure> {
     let engine = model::load(&gguf, path, &settings.device)?;
     let tokens = tokens(settings.prompt, &engine, &gguf, path)?;
     let options = settings.session.with_context(tokens.len());
-    let mut session = engine.session(options).map_err(|error| model::failure(error, "a session"))?;
+    let mut session = model::session(&engine, options, "the prompt")?;
     let which = if settings.all { Logits::All } else { Logits::Last };
     let logits = session.prefill(&tokens, which, &mut |_| ControlFlow::Continue(()));
     let logits = logits.map_err(|error| model::failure(error, &model::name(path)))?;
@@ -41,7 +41,7 @@ pub fn run(settings: settings::Logits) -> Result<(), Failure> {
 fn tokens(prompt: Tokens, engine: &Engine, gguf: &Gguf, path: Option<&Path>) -> Result<Vec<u32>, Failure> {
     let ids = match prompt {
         Tokens::Ids(ids) => ids,
-        Tokens::IdFile(file) => read_ids(&file).or_input(file.display())?,
+        Tokens::IdFile(file) => read_ids(&file, engine.info().vocabulary)?,
         Tokens::Text(source) => {
             let tokenizer = engine.tokenizer().map_err(|error| model::failure(error, &model::name(path)))?;
             tokenizer
@@ -55,8 +55,35 @@ fn tokens(prompt: Tokens, engine: &Engine, gguf: &Gguf, path: Option<&Path>) -> 
     Ok(ids)
 }
 
-fn read_ids(path: &Path) -> anyhow::Result<Vec<u32>> {
-    Ok(serde_json::from_slice(&prompt::read_all(File::open(path)?)?)?)
+/// The ids in a JSON file, each one of the vocabulary.
+fn read_ids(path: &Path, vocabulary: usize) -> Result<Vec<u32>, Failure> {
+    let read = || prompt::read_all(File::open(path)?);
+    let json = read().or_input(path.display())?;
+    let ids: Vec<u32> = serde_json::from_slice(&json)
+        .or_input(format_args!("{}: not an array of token ids, as in [1, 2, 3]", path.display()))?;
+    match ids.iter().position(|&id| id as usize >= vocabulary) {
+        None => Ok(ids),
+        Some(index) => Err(Failure::input(format_args!(
+            "{}: id {} on line {} is outside the vocabulary of {vocabulary}",
+            path.display(),
+            ids[index],
+            line(&json, index)
+        ))),
+    }
+}
+
+/// The line of a number in an array of numbers, from 1.
+fn line(json: &[u8], index: usize) -> usize {
+    let (mut commas, mut lines) = (0, 1);
+    for byte in json {
+        match byte {
+            b'0'..=b'9' if commas == index => break,
+            b',' => commas += 1,
+            b'\n' => lines += 1,
+            _ => {}
+        }
+    }
+    lines
 }
 
 fn write(path: &Path, shape: &[usize], logits: &LogitsOut) -> std::io::Result<()> {

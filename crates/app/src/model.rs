@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use argon_engine::{Engine, EngineError, EngineOptions};
+use argon_engine::{Engine, EngineError, EngineOptions, Session, SessionOptions};
 use argon_gguf::Gguf;
 
 use crate::device;
@@ -56,6 +56,24 @@ pub fn load(gguf: &Gguf, path: Option<&Path>, settings: &Device) -> Result<Engin
     let options = EngineOptions { precision: settings.precision };
     let weights = gguf.tensors().iter().map(|tensor| tensor.bytes as u64).sum();
     Engine::load(gguf.clone(), device::open(settings, weights)?, options).map_err(|error| failure(error, &name(path)))
+}
+
+/// An empty session. Where it holds more tokens than the model was trained for, standard error is told.
+///
+/// # Errors
+/// Of the device, naming the flag that says how long the session is.
+pub fn session(engine: &Engine, options: SessionOptions, flag: &str) -> Result<Session, Failure> {
+    let context = options.context;
+    warn_beyond_training(engine, context);
+    engine.session(options).map_err(|error| failure(error, &format!("a session of {context} tokens ({flag})")))
+}
+
+/// Tells standard error of a context that is longer than any that the model was trained with.
+pub fn warn_beyond_training(engine: &Engine, context: usize) {
+    let trained = engine.info().context;
+    if context > trained {
+        eprintln!("warning: the context of {context} tokens is beyond the {trained} that the model was trained for");
+    }
 }
 
 /// The kind of failure that an error of the engine is: the device's are its own, everything else is about the input.

@@ -29,6 +29,17 @@ pub fn can_be_written(path: &Path) -> Result<(), Failure> {
     }
 }
 
+/// A whole file at once.
+///
+/// # Errors
+/// The system's; then there is what was there before.
+pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    let interrupt = Interrupt::default();
+    let mut file = NewFile::create(path, &interrupt)?;
+    file.write_all(bytes.as_ref())?;
+    file.finish()
+}
+
 impl<'a> NewFile<'a> {
     /// A file that will be at `path`; a second Ctrl-C in between removes it.
     ///

@@ -33,7 +33,7 @@ pub fn run(settings: settings::Perplexity) -> Result<(), Failure> {
     let tokens = tokenizer.encode_prompt(&text, Special::AsText).or_input("the text")?;
     let windows = windows(&tokens, settings.window)?.take(settings.windows.unwrap_or(usize::MAX));
     let options = settings.session.with_context(settings.window);
-    let mut session = engine.session(options).map_err(|error| model::failure(error, "a session"))?;
+    let mut session = model::session(&engine, options, "--ctx-size")?;
     let mut losses = Losses::default();
     let all = windows.len();
     for (i, window) in windows.enumerate() {

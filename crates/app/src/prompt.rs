@@ -130,7 +130,7 @@ pub fn read_all(source: impl Read) -> io::Result<Vec<u8>> {
 /// The text of `bytes`, without the newline that editors and shells put at the end of everything.
 fn text(bytes: Vec<u8>, name: &str) -> Result<String, Failure> {
     let mut text = String::from_utf8(bytes)
-        .map_err(|error| anyhow!("the prompt is not UTF-8: byte {} is invalid", error.utf8_error().valid_up_to()))
+        .map_err(|error| anyhow!("not UTF-8: byte {} is invalid", error.utf8_error().valid_up_to()))
         .or_input(name)?;
     if text.ends_with('\n') {
         text.pop();
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text_are_refused_with_their_place() {
         let Err(Failure::Input(error)) = text(b"ab\xff".to_vec(), "f") else { panic!("accepted") };
-        assert_eq!(format!("{error:#}"), "f: the prompt is not UTF-8: byte 2 is invalid");
+        assert_eq!(format!("{error:#}"), "f: not UTF-8: byte 2 is invalid");
     }
 
     #[test]

@@ -67,8 +67,11 @@ pub fn run(settings: Run) -> Result<(), Failure> {
     let sampler = Sampler::new(settings.sampling.options(gguf.metadata(), context)?).or_input(&name)?;
     let options = settings.session.with_context(context);
     let (session, pending) = match saved {
-        Some(saved) => saved.restore(&engine, options)?,
-        None => (engine.session(options).map_err(|error| model::failure(error, "a session"))?, Vec::new()),
+        Some(saved) => {
+            model::warn_beyond_training(&engine, context);
+            saved.restore(&engine, options)?
+        }
+        None => (model::session(&engine, options, "--ctx-size")?, Vec::new()),
     };
     let history = [session.tokens(), &pending].concat();
     let (predict, ignore_eos) = (settings.predict, settings.ignore_eos);
@@ -218,9 +221,6 @@ fn context(settings: &Run, job: &Job, held: usize, trained: usize) -> Result<usi
     if prompt > context {
         let what = if held == 0 { "the prompt has" } else { "the saved session and the prompt have" };
         return Err(Failure::input(format_args!("{what} {prompt} tokens, the context room for {context} (-c)")));
-    }
-    if context > trained {
-        eprintln!("warning: the context of {context} tokens is beyond the {trained} that the model was trained for");
     }
     Ok(context)
 }

@@ -24,11 +24,20 @@ impl Cold {
         Cold { copies, bytes: copies.saturating_mul(one) }
     }
 
+    /// That weights are not cold of which each set has `used` bytes in use: both may be in the cache when their turn comes.
+    pub fn warning(&self, used: f64, cache: Option<u64>) -> Option<String> {
+        let (used, cache) = (self.copies as f64 * used, cache? as f64);
+        (used < 2.0 * cache).then(|| {
+            let (used, cache) = (used / 1e6, cache / 1e6);
+            format!("weights are not cold: the {used:.1} MB in use may be in the cache of {cache:.1} MB (--pool)")
+        })
+    }
+
     /// In a sentence.
     pub fn describe(&self, cache: Option<u64>) -> String {
         let mb = |bytes: u64| format!("{:.0} MB", bytes as f64 / 1e6);
         let than = cache.map_or_else(String::new, |cache| format!(", the last cache holds {}", mb(cache)));
-        format!("cold: {} sets of weights take turns, {} in all{than}", self.copies, mb(self.bytes as u64))
+        format!("{} sets of weights take turns, {} in all{than}", self.copies, mb(self.bytes as u64))
     }
 }
 
@@ -57,6 +66,13 @@ pub fn weight(
 #[cfg(test)]
 mod tests {
     use super::Cold;
+
+    #[test]
+    fn a_pool_that_fits_the_cache_is_not_cold() {
+        let warning = |cache| Cold::new(1_000_000, 0).warning(1e6, cache);
+        assert_eq!(warning(None).or(warning(Some(1_000_000))), None);
+        assert!(warning(Some(1_500_000)).unwrap().contains("the 2.0 MB in use may be in the cache of 1.5 MB (--pool)"));
+    }
 
     #[test]
     fn more_than_the_pool_and_two_at_least() {

@@ -35,7 +35,7 @@ pub fn run(args: DenseArgs) -> Result<(), Failure> {
     let setting = object(json!({"cols": cols, "rows": rows, "seed": args.seed}));
     let notes = vec![
         format!("x [T, {cols}] times the transpose of w [{rows}, {cols}]"),
-        format!("cold: copies of each weight take turns, {} MiB or more in all", pool >> 20),
+        format!("copies of each weight take turns, {} MiB or more in all", pool >> 20),
         "outside the clock: allocating, making weights and activations".into(),
     ];
     let mut report = setup.report(setting, notes);
@@ -44,6 +44,8 @@ pub fn run(args: DenseArgs) -> Result<(), Failure> {
         let weight = |copy: usize| {
             cold::weight(setup.device.as_ref(), format, [1, rows, cols], args.seed.wrapping_add(copy as u64), "dense")
         };
+        let weight_bytes = (cold.bytes / cold.copies) as f64;
+        report.warn(cold.warning(weight_bytes, setup.machine.cache_bytes).map(|what| format!("{format}: {what}")));
         let weights = (0..cold.copies).map(weight).collect::<Result<Vec<_>, _>>()?;
         for &tokens in &tokens {
             let x = setup.tensor(DType::F32, tokens, cols, &normal(tokens * cols, args.seed))?;
@@ -55,7 +57,6 @@ pub fn run(args: DenseArgs) -> Result<(), Failure> {
             };
             let ops: Vec<Op> = weights.iter().map(op).collect();
             let times = setup.time(|i| vec![&ops[i % ops.len()]])?;
-            let weight_bytes = (cold.bytes / cold.copies) as f64;
             let work = Work {
                 bytes: Some(weight_bytes + 4.0 * (tokens * (cols + rows)) as f64),
                 operations: Some(2.0 * tokens as f64 * cols as f64 * rows as f64),

@@ -69,7 +69,7 @@ pub fn run(settings: settings::BenchModel) -> Result<(), Failure> {
     let mut records = Vec::new();
     for &test in &settings.tests {
         let options = settings.session.with_context(test.tokens());
-        let session = engine.session(options).map_err(|error| model::failure(error, "a session"))?;
+        let session = model::session(&engine, options, &format!("{test}"))?;
         let seconds = measure(session, test, settings.repetitions, engine.info().vocabulary)
             .map_err(|error| model::failure(error, &test.to_string()))?;
         let speed = Speed::new(test.tokens(), &seconds);

@@ -68,6 +68,8 @@ pub fn run(args: MoeArgs) -> Result<(), Failure> {
     header().map_err(stdout_failure)?;
     for &tokens in &routed.tokens {
         let chunk = Chunk::new(&setup, &layer, &routed, tokens, &sets)?;
+        let used = chunk.weight_bytes(&layer).into_iter().sum();
+        report.warn(cold.warning(used, setup.machine.cache_bytes).map(|what| format!("T {tokens}: {what}")));
         chunk.measure(&setup, &layer, &mut report)?;
         row(&report, tokens).map_err(stdout_failure)?;
     }
@@ -196,13 +198,19 @@ impl Chunk {
         Ok(())
     }
 
+    /// Bytes of the weights of the experts that got a token: of gate and up, and of down.
+    fn weight_bytes(&self, layer: &Layer) -> [f64; 2] {
+        let active = f64::from(report::Shape::of(&self.plan).active);
+        let of = |format: Format, rows: usize, cols| (format.row_bytes(cols).unwrap_or(0) * rows) as f64 * active;
+        [2.0 * of(layer.gate_up, layer.ffn, layer.hidden), of(layer.down, layer.hidden, layer.ffn)]
+    }
+
     /// The least that each stage has to do: every active expert's weights are read once, every row once.
     fn work(&self, layer: &Layer, machine: &Machine) -> [Work; 4] {
         let shape = report::Shape::of(&self.plan);
-        let (kept, active, tokens) = (f64::from(shape.kept), f64::from(shape.active), shape.tokens as f64);
+        let (kept, tokens) = (f64::from(shape.kept), shape.tokens as f64);
         let (hidden, ffn) = (layer.hidden as f64, layer.ffn as f64);
-        let bytes =
-            |format: Format, rows: usize, cols| active * (format.row_bytes(cols).unwrap_or(0) as f64) * rows as f64;
+        let [gate_up, down] = self.weight_bytes(layer);
         let work = |bytes, operations, ceiling| Work { bytes: Some(bytes), operations: Some(operations), ceiling };
         let of = |format| Some(machine.operations_of(format));
         [
@@ -211,16 +219,8 @@ impl Chunk {
                 operations: None,
                 ceiling: None,
             },
-            work(
-                2.0 * bytes(layer.gate_up, layer.ffn, layer.hidden) + 4.0 * (tokens * hidden + kept * ffn),
-                4.0 * kept * hidden * ffn,
-                of(layer.gate_up),
-            ),
-            work(
-                bytes(layer.down, layer.hidden, layer.ffn) + 4.0 * kept * (ffn + hidden),
-                2.0 * kept * hidden * ffn,
-                of(layer.down),
-            ),
+            work(gate_up + 4.0 * (tokens * hidden + kept * ffn), 4.0 * kept * hidden * ffn, of(layer.gate_up)),
+            work(down + 4.0 * kept * (ffn + hidden), 2.0 * kept * hidden * ffn, of(layer.down)),
             work(4.0 * (kept + tokens) * hidden, 2.0 * kept * hidden, machine.float_operations_per_s),
         ]
     }

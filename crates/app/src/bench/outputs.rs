@@ -43,13 +43,13 @@ impl OutputArgs {
     ) -> Result<(), Failure> {
         if let Some(path) = &self.json {
             let json = serde_json::to_string_pretty(records).or_work("JSON")?;
-            std::fs::write(path, json + "\n").or_work(path.display())?;
+            output::write(path, json + "\n").or_work(path.display())?;
         }
         if let Some(path) = &self.csv {
-            std::fs::write(path, csv()).or_work(path.display())?;
+            output::write(path, csv()).or_work(path.display())?;
         }
         if let Some(path) = &self.html {
-            std::fs::write(path, html()?).or_work(path.display())?;
+            output::write(path, html()?).or_work(path.display())?;
         }
         Ok(())
     }

@@ -65,6 +65,16 @@ pub struct Work {
     pub ceiling: Option<f64>,
 }
 
+impl Report {
+    /// Something that a reader must know, said at once and noted; nothing where there is none.
+    pub fn warn(&mut self, what: Option<String>) {
+        if let Some(what) = what {
+            eprintln!("warning: {what}");
+            self.notes.push(what);
+        }
+    }
+}
+
 impl Record {
     /// Of `work` that took `times`, beside the ceilings of `machine`.
     pub fn new(tokens: usize, stage: &str, variant: &str, times: Times, work: Work, machine: &Machine) -> Record {

@@ -7,6 +7,7 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use crate::failure::{Failure, OrFail};
 use crate::npy::{self, Array};
+use crate::output;
 
 /// Where the choices come from.
 #[derive(Debug)]
@@ -196,7 +197,7 @@ fn zipf(tokens: usize, top_k: usize, experts: usize, exponent: f64, random: &mut
 pub fn write(path: &Path, shape: Recorded, ids: &[i32]) -> Result<(), Failure> {
     let mut bytes = Vec::new();
     npy::write_i32(&mut bytes, &[shape.layers, shape.tokens, shape.top_k], ids).or_work(path.display())?;
-    std::fs::write(path, bytes).or_work(path.display())
+    output::write(path, bytes).or_work(path.display())
 }
 
 #[cfg(test)]

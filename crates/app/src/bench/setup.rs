@@ -155,10 +155,7 @@ impl Setup {
     pub fn write(&self, report: &mut Report) -> Result<(), Failure> {
         let again = Machine::measure(self.device.as_ref(), &self.settings, self.precision)
             .or_work("measuring the machine's ceilings")?;
-        if let Some(note) = self.machine.unlike(&again) {
-            eprintln!("warning: {note}");
-            report.notes.push(note);
-        }
+        report.warn(self.machine.unlike(&again));
         self.outputs.write(report, || report.csv(), || Ok(page::of(report)))
     }
 }

@@ -9,7 +9,7 @@ use argon_kernels::cpu::machine;
 use argon_kernels::parity::{Distance, Finding};
 use serde::Serialize;
 
-use crate::table;
+use crate::{output, table};
 
 /// Everything that was compared.
 #[derive(Debug, Serialize)]
@@ -114,7 +114,7 @@ impl Report {
     /// # Errors
     /// Those of the file.
     pub fn write(&self, path: &Path) -> anyhow::Result<()> {
-        Ok(std::fs::write(path, serde_json::to_string_pretty(self)? + "\n")?)
+        Ok(output::write(path, serde_json::to_string_pretty(self)? + "\n")?)
     }
 }
 

@@ -18,6 +18,7 @@ use crate::bench::report;
 use crate::bench::routing::{self, Recorded};
 use crate::bench::times::{digits, time, unit};
 use crate::failure::{Failure, OrFail};
+use crate::output;
 use crate::page::bars::{self, Row};
 use crate::page::{Page, columns, heat};
 
@@ -240,7 +241,7 @@ impl Profile {
     pub fn write(&self, path: &Path) -> Result<(), Failure> {
         let json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
         let text = if json { serde_json::to_string_pretty(self).or_work("JSON")? + "\n" } else { self.html() };
-        std::fs::write(path, text).or_work(path.display())
+        output::write(path, text).or_work(path.display())
     }
 
     fn html(&self) -> String {

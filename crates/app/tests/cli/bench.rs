@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use argon_gguf::Gguf;
+use argon_gguf::{Gguf, Value as MetadataValue};
 use serde_json::Value;
 
 use crate::kernels::assert_sound;
-use crate::{assert_fails, fixture, output, stdout, text};
+use crate::{assert_fails, fixture, output, stderr, stdout, text, with_keys};
 
 #[test]
 fn every_length_is_a_row_and_a_record() {
@@ -53,4 +53,16 @@ fn nothing_to_measure_is_refused() {
     fails(&["-r", "0"], "--repetitions");
     fails(&["-p", "99999999999", "-n", "0"], "--n-prompt");
     fails(&["-p", "many"], "many");
+}
+
+#[test]
+fn a_prompt_beyond_the_training_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = dir.path().join("short.gguf");
+    with_keys(&fixture("qwen3moe.gguf"), &[("qwen3moe.context_length", MetadataValue::U32(16))], &model);
+    let told = |tokens: &str| {
+        let found = output(&["bench", "model", "-m", text(&model), "-p", tokens, "-n", "0", "-r", "1"]);
+        stderr(&found).contains(&format!("warning: the context of {tokens} tokens is beyond the 16 "))
+    };
+    assert_eq!([told("16"), told("17")], [false, true]);
 }

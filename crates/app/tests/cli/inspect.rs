@@ -54,6 +54,7 @@ fn every_tensor_is_listed_on_demand() {
     let found = report(&["--tensors", text(&path)]);
     assert_eq!(found["tensor_list"].as_array().unwrap().len(), gguf.tensors().len());
     assert!(report(&[text(&path)]).get("tensor_list").is_none());
+    assert_eq!(report(&["-m", text(&path)]), report(&[text(&path)]), "the file as other commands take it");
     let plain = output(&["inspect", "--tensors", text(&path)]);
     for tensor in gguf.tensors() {
         assert!(stdout(&plain).contains(&tensor.name));

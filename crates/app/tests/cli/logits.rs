@@ -82,6 +82,12 @@ fn bad_ids_and_bad_outputs_are_told() {
         fs::write(&json, bad).unwrap();
         assert_fails(&output(&["logits", "-o", text(&npy), "--tokens-file", text(&json)]), 2, &[]);
     }
+    fs::write(&json, "[1, 2,\n 3,\n 6144]").unwrap();
+    let told = [text(&json), "id 6144 on line 3", "6144"];
+    assert_fails(&output(&["logits", "-o", text(&npy), "--tokens-file", text(&json)]), 2, &told);
+    fs::write(&json, "[1, 2,\n 3,\n x]").unwrap();
+    let told = [text(&json), "array of token ids", "line 3"];
+    assert_fails(&output(&["logits", "-o", text(&npy), "--tokens-file", text(&json)]), 2, &told);
     let nowhere = dir.path().join("no/such/dir.npy");
     assert_fails(&output(&["logits", "-o", text(&nowhere), "--tokens", "1"]), 2, &[text(&nowhere)]);
     assert_fails(&output(&["logits", "-o", text(dir.path()), "--tokens", "1"]), 2, &[text(dir.path())]);

@@ -51,6 +51,7 @@ fn a_text_shorter_than_two_windows_is_refused_with_both_numbers() {
     let args = ["perplexity", "-f", "-", "-c", "64"];
     assert_fails(&output_of(&args, b"a b c"), 2, &["the text has ", "two windows of 64 (-c) need 128"]);
     assert_fails(&output_of(&args, b""), 2, &["the text has 0 tokens"]);
+    assert_fails(&output_of(&args, b"a\xff"), 2, &["standard input: not UTF-8: byte 1 is invalid"]);
     assert_fails(&output(&["perplexity", "-f", TEXT, "-c", "3"]), 2, &["--ctx-size"]);
     assert_fails(&output(&["perplexity", "-f", TEXT, "--chunks", "0"]), 2, &["--chunks"]);
     assert_fails(&output(&["perplexity", "-f", "no/such.txt"]), 2, &["no/such.txt"]);
