@@ -234,17 +234,29 @@ impl<B: Coded<N>, const N: usize> Kernel for Blocks<'_, '_, '_, B, N> {
                 let row = &bytemuck::cast_slice::<u8, B>(row)[first..first + blocks];
                 for (i, (block, codes)) in row.iter().zip(lanes[lane].as_chunks_mut::<N>().0).enumerate() {
                     block.codes(codes);
-                    for g in 0..N / B::GROUP {
-                        panel.scales[group + i * (N / B::GROUP) + g].0[lane] = block.scale(g);
-                        if B::MIN {
-                            panel.mins[group + i * (N / B::GROUP) + g].0[lane] = block.min(g);
-                        }
+                    let groups = group + i * (N / B::GROUP)..group + (i + 1) * (N / B::GROUP);
+                    spread(N / B::GROUP, |g| block.scale(g), lane, &mut panel.scales[groups.clone()]);
+                    if B::MIN {
+                        spread(N / B::GROUP, |g| block.min(g), lane, &mut panel.mins[groups]);
                     }
                 }
             }
             simd.interleave(&lanes, codes);
         }
         clear_from(weights.lanes, panel);
+    }
+}
+
+/// Puts what `of` says of each group into a lane. It says so into an array first: after a store to the panel, which could be
+/// anywhere, the compiler reads and converts the block's own scale anew.
+#[inline(always)]
+fn spread(count: usize, of: impl Fn(usize) -> f32, lane: usize, groups: &mut [Floats]) {
+    let mut values = [0.0; CHUNK / 16];
+    for (g, value) in values.iter_mut().enumerate().take(count) {
+        *value = of(g);
+    }
+    for (lanes, value) in groups.iter_mut().zip(values) {
+        lanes.0[lane] = value;
     }
 }
 
@@ -257,14 +269,17 @@ fn clear_from(lane: usize, panel: &mut Panel) {
     }
 }
 
-/// The value of a half: `F16::to_f32`, in a form that is vector code.
+/// The value of a half: `F16::to_f32`, in a form that is vector code. Scales are often subnormal halves, and a subnormal float
+/// on the way would take a processor as long as all the rest of a block.
 #[inline(always)]
 fn half(value: F16) -> f32 {
     let bits = u32::from(u16::from_le_bytes(value.0));
-    // Exponent and mantissa in the place of f32's; the exponents' biases differ by 112. Subnormals come out right, too.
-    let size = f32::from_bits((bits & 0x7fff) << 13) * f32::from_bits((112 + 127) << 23);
+    // Exponent and mantissa in the place of f32's; the exponents' biases differ by 112.
+    let normal = ((bits & 0x7fff) << 13) + (112 << 23);
+    let subnormal = ((bits & 0x3ff) as f32 * 2f32.powi(-24)).to_bits();
+    let size = if bits & 0x7c00 == 0 { subnormal } else { normal };
     let top = if bits & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
-    f32::from_bits(size.to_bits() | top | (bits & 0x8000) << 16)
+    f32::from_bits(size | top | (bits & 0x8000) << 16)
 }
 
 /// The low nibbles of some bytes, then the high ones.
