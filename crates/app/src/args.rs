@@ -1,19 +1,21 @@
 //! The command line as it is typed. What it means is decided in [`settings`](crate::settings).
 //!
 //! Flags are spelled as llama.cpp spells them, so that a command line can be carried over; that includes short flags of
-//! several letters (`-ub`, `-ctk`), which the parser behind this does not know and [`spell_out`] replaces.
+//! several letters (`-ub`, `-ctk`). What llama.cpp has and Argon has not is refused with what to do instead: [`llama`].
 
-use std::ffi::OsString;
+mod llama;
+
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
+
+use crate::failure::Failure;
 
 /// Prefills prompts through mixture-of-experts language models in GGUF files.
 ///
 /// Without a command, `argon` does what `argon run` does: prefill a prompt, continue it, print the speed of both.
 #[derive(Debug, Parser)]
-#[command(name = "argon", version, args_conflicts_with_subcommands = true, after_help = EXIT_CODES)]
+#[command(name = "argon", version, propagate_version = true, args_conflicts_with_subcommands = true, after_help = EXIT_CODES)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -70,7 +72,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub session: SessionArgs,
     /// Context in tokens; 0: what the model was trained for [default: prompt and answer together, in a chat 8192]
-    #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = count)]
     pub ctx_size: Option<usize>,
     #[command(flatten)]
     pub sampling: SamplingArgs,
@@ -110,7 +112,7 @@ pub struct PromptArgs {
 #[derive(Debug, Args)]
 pub struct SessionArgs {
     /// Tokens that go through the model at once (-ub)
-    #[arg(long, value_name = "N", default_value_t = 2048, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 2048, allow_negative_numbers = true, value_parser = count)]
     pub ubatch_size: usize,
     /// Type of the cached keys, f32 or f16 (-ctk) [default: f16, for logits f32]
     #[arg(long, value_name = "TYPE")]
@@ -157,7 +159,7 @@ pub struct DeviceArgs {
     #[arg(long, value_name = "NAME", default_value = "cpu")]
     pub device: String,
     /// Threads of the cpu device, at most as many as the machine runs at once [default: all of them]
-    #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = count)]
     pub threads: Option<usize>,
     /// Precision mode: f32, f16 or int8, where the device has it [default: the device's, for logits f32]
     #[arg(long, value_name = "MODE")]
@@ -240,7 +242,7 @@ pub struct PerplexityArgs {
     #[arg(short, long, value_name = "FILE")]
     pub file: PathBuf,
     /// Tokens of a window; the second half of each counts
-    #[arg(short, long, value_name = "N", default_value_t = 512, allow_negative_numbers = true)]
+    #[arg(short, long, value_name = "N", default_value_t = 512, allow_negative_numbers = true, value_parser = count)]
     pub ctx_size: usize,
     /// Stop after N windows; -1: read the whole text
     #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true)]
@@ -326,59 +328,37 @@ pub struct OracleArgs {
     pub device: DeviceArgs,
 }
 
-/// Parses the command line of this process; on `--help`, `--version` and mistakes, prints and exits as clap does.
-pub fn parse() -> Cli {
-    let args = spell_out(std::env::args_os()).unwrap_or_else(|error| error.exit());
-    Cli::parse_from(args)
-}
-
-/// The short flags of several letters, and the long ones they stand for.
-const LONG_SHORTS: [(&str, &str); 3] =
-    [("-ub", "--ubatch-size"), ("-ctk", "--cache-type-k"), ("-ctv", "--cache-type-v")];
-
-/// Short flags of llama.cpp that Argon has nothing for. The parser would read them as several flags of one letter each.
-const UNKNOWN_SHORTS: [&str; 22] = [
-    "-bs", "-cmoe", "-cnv", "-dev", "-fa", "-hf", "-hff", "-hft", "-kvu", "-lv", "-md", "-mg", "-mu", "-ncmoe", "-ngl",
-    "-nkvo", "-no-cnv", "-np", "-ot", "-pg", "-sm", "-st",
-];
-
-/// The same, where Argon has another name for it.
-const OTHER_SHORTS: [(&str, &str); 2] = [("-sys", "--system"), ("-tb", "--threads")];
-
-/// Replaces short flags of several letters by the long ones, but not a prompt that looks like one, nor what follows `--`.
+/// Parses the command line of this process; on `--help` and `--version`, and on mistakes that it has no better word for,
+/// prints and exits as clap does.
 ///
 /// # Errors
-/// Names the flag of llama.cpp that is none here.
-fn spell_out(args: impl IntoIterator<Item = OsString>) -> Result<Vec<OsString>, clap::Error> {
-    let mut out: Vec<OsString> = Vec::new();
-    let mut args = args.into_iter();
-    while let Some(arg) = args.next() {
-        let long = LONG_SHORTS.iter().find(|(short, _)| arg == *short).map(|(_, long)| OsString::from(long));
-        if UNKNOWN_SHORTS.iter().any(|short| arg == *short) {
-            let what = format!("argon has no flag {}", arg.display());
-            return Err(Cli::command().error(ErrorKind::UnknownArgument, what));
-        }
-        if let Some((short, long)) = OTHER_SHORTS.iter().find(|(short, _)| arg == *short) {
-            return Err(Cli::command().error(ErrorKind::UnknownArgument, format!("{short} is {long} here")));
-        }
-        let ends_flags = arg == "--";
-        let takes_anything = arg == "-p" || arg == "--prompt" || arg == "--system";
-        out.push(long.unwrap_or(arg));
-        if takes_anything {
-            out.extend(args.next());
-        } else if ends_flags {
-            out.extend(args.by_ref());
-        }
-    }
-    Ok(out)
+/// Says what to do instead of what was typed.
+pub fn parse() -> Result<Cli, Failure> {
+    let args = llama::spell_out(std::env::args_os())?;
+    Cli::try_parse_from(args).map_err(|error| match llama::advice(&error) {
+        Some(advice) => Failure::input(advice),
+        None => error.exit(),
+    })
+}
+
+/// A number of tokens or threads.
+fn count(text: &str) -> Result<usize, String> {
+    const MOST: usize = i32::MAX as usize;
+    let number = text.parse().ok().filter(|number| *number <= MOST);
+    number.ok_or_else(|| format!("it must be a whole number from 0 to {MOST}"))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
+    use clap::CommandFactory;
+
     use super::*;
 
-    fn parsed(line: &str) -> Result<Cli, clap::Error> {
-        spell_out(line.split(' ').map(OsString::from)).and_then(Cli::try_parse_from)
+    fn parsed(line: &str) -> Result<Cli, String> {
+        let args = llama::spell_out(line.split(' ').map(OsString::from)).map_err(|failure| format!("{failure:?}"))?;
+        Cli::try_parse_from(args).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -388,7 +368,7 @@ mod tests {
 
     #[test]
     fn short_flags_of_several_letters_work_as_typed() {
-        let cli = parsed("argon run -ub 64 -ctk f16 -ctv f32 -n -1 -c 0").unwrap();
+        let cli = parsed("argon run -ub=64 -ctk f16 -ctv f32 -n -1 -c 0").unwrap();
         let Some(Command::Run(run)) = cli.command else { panic!("{cli:?}") };
         assert_eq!(run.session.ubatch_size, 64);
         assert_eq!(run.session.cache_type_k.as_deref(), Some("f16"));
@@ -397,22 +377,11 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_llama_cpp_that_are_none_here_are_named() {
-        for flag in UNKNOWN_SHORTS.into_iter().chain(OTHER_SHORTS.map(|(short, _)| short)) {
-            let error = parsed(&format!("argon run {flag} 99")).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::UnknownArgument);
-            assert!(error.to_string().contains(flag), "{error}");
-        }
-        let cli = parsed("argon run -p -ngl").unwrap();
-        let Some(Command::Run(run)) = cli.command else { panic!("{cli:?}") };
-        assert_eq!(run.prompt.prompt.as_deref(), Some("-ngl"));
-    }
-
-    #[test]
     fn a_negative_number_is_refused_with_its_flag() {
         for flag in ["--ctx-size", "--threads", "--ubatch-size"] {
-            let error = parsed(&format!("argon run {flag} -1")).unwrap_err().to_string();
-            assert!(error.contains(flag) && error.contains("-1"), "{error}");
+            let error = parsed(&format!("argon run {flag} -1")).unwrap_err();
+            let parts = [flag, "-1", "a whole number from 0 to 2147483647"];
+            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
         }
     }
 

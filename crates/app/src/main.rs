@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     if let Some(code) = run::template::serve() {
         return code;
     }
-    match dispatch(args::parse()) {
+    match args::parse().and_then(dispatch) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }

@@ -46,11 +46,13 @@ pub enum DeviceKind {
 }
 
 impl DeviceKind {
-    /// The kind that is spelled so; a GPU without a number is the first.
+    /// The kind that is spelled so; a GPU without a number is the first. `CUDA0` is llama.cpp's spelling of `cuda:0`.
     fn parse(name: &str) -> Option<DeviceKind> {
+        let name = name.to_ascii_lowercase();
+        let number_of_llama = || name.strip_prefix("cuda").filter(|number| !number.is_empty());
         let (family, number) = match name.split_once(':') {
             Some((family, number)) => (family, Some(number)),
-            None => (name, None),
+            None => number_of_llama().map_or((name.as_str(), None), |number| ("cuda", Some(number))),
         };
         let digits = |number: &&str| number.bytes().all(|byte| byte.is_ascii_digit());
         match (family, number.map_or(Some(0), |number| Some(number).filter(digits)?.parse().ok())) {
@@ -107,7 +109,7 @@ fn kind(name: &str) -> Result<DeviceKind, Failure> {
 
 fn precision(name: &str) -> Result<Precision, Failure> {
     let known = [Precision::F32, Precision::F16, Precision::Int8];
-    let found = known.into_iter().find(|precision| precision.name() == name);
+    let found = known.into_iter().find(|precision| precision.name().eq_ignore_ascii_case(name));
     found.ok_or_else(|| refused("--precision", name, &known.map(Precision::name).join(", ")))
 }
 
@@ -139,11 +141,11 @@ impl Session {
 }
 
 fn cache_type(flag: &str, name: Option<&str>, default: DType) -> Result<DType, Failure> {
-    match name {
-        None => Ok(default),
-        Some("f32") => Ok(DType::F32),
-        Some("f16") => Ok(DType::F16),
-        Some(other) => Err(refused(flag, other, "f32 or f16")),
+    let Some(name) = name else { return Ok(default) };
+    match name.to_ascii_lowercase().as_str() {
+        "f32" => Ok(DType::F32),
+        "f16" => Ok(DType::F16),
+        _ => Err(refused(flag, name, "f32 or f16")),
     }
 }
 

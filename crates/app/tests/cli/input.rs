@@ -4,7 +4,7 @@ use std::fs;
 
 use argon_gguf::{Format, Gguf};
 
-use crate::{assert_fails, embedded, output, text};
+use crate::{assert_fails, embedded, output, stderr, stdout, text};
 
 #[test]
 fn values_out_of_range_name_the_flag() {
@@ -43,6 +43,38 @@ fn values_of_the_wrong_kind_name_the_flag() {
     assert_fails(&output(&["frobnicate"]), 2, &["frobnicate"]);
     assert_fails(&output(&["run", "-p", "a", "-f", "b"]), 2, &["--prompt", "--file"]);
     assert_fails(&output(&["logits", "--tokens", "1"]), 2, &["required"]);
+}
+
+#[test]
+fn what_one_types_into_llama_cpp_gets_a_line_that_says_what_to_do() {
+    let lines: [(&[&str], &[&str]); 8] = [
+        (&["run", "-p", "x", "-ngl", "99"], &["-ngl: ", "--device cuda"]),
+        (&["run", "-hfr", "x", "-p", "y"], &["-hfr: ", "-m FILE"]),
+        (&["-m", "x.gguf", "-cnv"], &["-cnv: ", "--chat"]),
+        (&["bench", "model", "-b", "512"], &["-b: ", "-ub"]),
+        (&["model.gguf"], &["model.gguf: ", "argon run -m model.gguf"]),
+        (&["run", "Model.GGUF"], &["argon run -m Model.GGUF"]),
+        (&["chat", "-m", "model.gguf"], &["no command chat", "argon run --chat"]),
+        (&["serve"], &["no command serve", "no server"]),
+    ];
+    for (args, parts) in lines {
+        let found = output(args);
+        assert_fails(&found, 2, parts);
+        assert_eq!(stderr(&found).lines().count(), 1, "{}", stderr(&found));
+    }
+    for args in [["-t", "-1"], ["-c", "-1"], ["-ub", "-1"]] {
+        assert_fails(&output(&["run", "-p", "a", args[0], args[1]]), 2, &["-1", "whole number from 0"]);
+    }
+}
+
+#[test]
+fn names_are_taken_in_any_case_and_as_llama_cpp_spells_them() {
+    let run = |args: &[&str]| output(&[&["run", "-p", "a", "-n", "4", "--temp", "0"], args].concat());
+    let spelled = run(&["--device", "cpu", "--precision", "f16", "-ctk", "f32"]);
+    assert_eq!(stdout(&run(&["--device", "CPU", "--precision", "F16", "-ctk=F32"])), stdout(&spelled));
+    // Whether it is here or not.
+    let found = run(&["--device", "CUDA0"]);
+    assert!(stderr(&found).contains("cuda:0"), "{}", stderr(&found));
 }
 
 #[test]
@@ -120,7 +152,14 @@ fn an_endless_prompt_is_refused() {
 
 #[test]
 fn help_and_version_are_no_errors() {
-    for args in [&["--help"][..], &["-h"], &["--version"], &["run", "--help"], &["parity", "oracle", "--help"]] {
+    for args in [
+        &["--help"][..],
+        &["-h"],
+        &["--version"],
+        &["run", "--version"],
+        &["run", "--help"],
+        &["parity", "oracle", "--help"],
+    ] {
         let found = output(args);
         assert_eq!(found.status.code(), Some(0), "{args:?}");
         assert!(String::from_utf8(found.stdout).unwrap().contains("argon"), "{args:?}");
