@@ -46,6 +46,11 @@ impl Interrupt {
         self.stop.load(Ordering::Relaxed)
     }
 
+    /// What was to stop has stopped; the next Ctrl-C is a first one again.
+    pub fn forget(&self) {
+        self.stop.store(false, Ordering::Relaxed);
+    }
+
     /// A second Ctrl-C removes this file, or none.
     pub fn removes(&self, unfinished: Option<&Path>) {
         *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner) = unfinished.map(Path::to_owned);

@@ -1,40 +1,56 @@
 //! What `argon run` says on standard error while and after it works.
 
+use std::cell::OnceCell;
 use std::fmt;
 use std::ops::AddAssign;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-/// A bar over the tokens of a prompt with speed and time left; nothing is drawn where standard error is no terminal.
-pub struct PrefillBar(ProgressBar);
+/// A bar over the tokens of a prompt with speed and time left. It comes when the prompt has taken a moment already, and
+/// never where standard error is no terminal.
+pub struct PrefillBar {
+    tokens: usize,
+    start: Instant,
+    bar: OnceCell<ProgressBar>,
+}
+
+/// A prompt that is read in less needs no bar.
+const MOMENT: Duration = Duration::from_millis(500);
 
 impl PrefillBar {
-    /// A bar over `tokens` tokens, drawn at once.
+    /// A bar over `tokens` tokens, not yet drawn.
     pub fn new(tokens: usize) -> Self {
-        const TEMPLATE: &str = "prefill [{bar:32}] {pos}/{len} tokens  {rate}";
-        let style = ProgressStyle::with_template(TEMPLATE).expect("a constant template");
-        let style = style.with_key("rate", |state: &ProgressState, out: &mut dyn fmt::Write| {
-            let _ = write!(out, "{}", rate(state.pos(), state.len().unwrap_or(0), state.elapsed()));
-        });
-        let bar = ProgressBar::with_draw_target(Some(tokens as u64), ProgressDrawTarget::stderr());
-        bar.set_style(style.progress_chars("=> "));
-        bar.tick();
-        Self(bar)
+        Self { tokens, start: Instant::now(), bar: OnceCell::new() }
     }
 
     /// The work of `tokens` tokens is done in all.
     pub fn set(&self, tokens: usize) {
-        self.0.set_position(tokens as u64);
+        let elapsed = self.start.elapsed();
+        if elapsed > MOMENT {
+            self.bar.get_or_init(|| bar(self.tokens, elapsed)).set_position(tokens as u64);
+        }
     }
 
     /// Leaves the bar as it is, on a line of its own.
     pub fn leave(self) {
-        self.0.abandon();
-        if !self.0.is_hidden() {
+        let Some(bar) = self.bar.into_inner() else { return };
+        bar.abandon();
+        if !bar.is_hidden() {
             eprintln!();
         }
     }
+}
+
+fn bar(tokens: usize, elapsed: Duration) -> ProgressBar {
+    const TEMPLATE: &str = "prefill [{bar:32}] {pos}/{len} tokens  {rate}";
+    let style = ProgressStyle::with_template(TEMPLATE).expect("a constant template");
+    let style = style.with_key("rate", |state: &ProgressState, out: &mut dyn fmt::Write| {
+        let _ = write!(out, "{}", rate(state.pos(), state.len().unwrap_or(0), state.elapsed()));
+    });
+    let bar = ProgressBar::with_draw_target(Some(tokens as u64), ProgressDrawTarget::stderr()).with_elapsed(elapsed);
+    bar.set_style(style.progress_chars("=> "));
+    bar
 }
 
 /// Speed so far, and the time that is left at this speed.
@@ -50,6 +66,11 @@ fn rate(done: u64, all: u64, elapsed: Duration) -> String {
     }
 }
 
+/// A number of things: `1 token`, `2 tokens`.
+pub fn counted(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
 /// How long the parts of a run took.
 #[derive(Debug, Default)]
 pub struct Timings {
@@ -57,9 +78,11 @@ pub struct Timings {
     pub load: Duration,
     /// The prompt's way through the model.
     pub prefill: Phase,
-    /// The generated tokens' way through the model, one at a time. The first of them is chosen from the prompt's logits
-    /// and the last is not needed for another, so N tokens of text are N - 1 here.
-    pub generate: Phase,
+    /// Tokens of text that were generated.
+    pub generated: usize,
+    /// Their way through the model, one at a time. The first of a text is chosen from the prompt's logits and the last is
+    /// not needed for another, so N tokens of one text are N - 1 steps.
+    pub steps: Phase,
 }
 
 /// Tokens that went through the model, and the time that took.
@@ -81,7 +104,7 @@ impl AddAssign for Phase {
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.time.as_secs_f64();
-        write!(f, "{} tokens in {seconds:.2} s", self.tokens)?;
+        write!(f, "{} in {seconds:.2} s", counted(self.tokens, "token"))?;
         if self.tokens > 0 && seconds > 0.0 {
             write!(f, ", {:.1} tokens/s", self.tokens as f64 / seconds)?;
         }
@@ -93,7 +116,13 @@ impl fmt::Display for Timings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "load      {:.2} s", self.load.as_secs_f64())?;
         writeln!(f, "prefill   {}", self.prefill)?;
-        write!(f, "generate  {}", self.generate)
+        write!(f, "generate  {}", counted(self.generated, "token"))?;
+        let seconds = self.steps.time.as_secs_f64();
+        if self.steps.tokens > 0 && seconds > 0.0 {
+            let speed = self.steps.tokens as f64 / seconds;
+            write!(f, ", those after the first in {seconds:.2} s, {speed:.1} tokens/s")?;
+        }
+        Ok(())
     }
 }
 
@@ -112,8 +141,17 @@ mod tests {
     #[test]
     fn timings_read_well() {
         let phase = |tokens, ms| Phase { tokens, time: Duration::from_millis(ms) };
-        let timings = Timings { load: Duration::from_millis(120), prefill: phase(512, 2000), generate: phase(0, 0) };
-        let text = "load      0.12 s\nprefill   512 tokens in 2.00 s, 256.0 tokens/s\ngenerate  0 tokens in 0.00 s";
-        assert_eq!(timings.to_string(), text);
+        let load = Duration::from_millis(120);
+        let told = |prefill, generated, steps| Timings { load, prefill, generated, steps }.to_string();
+        assert_eq!(
+            told(phase(512, 2000), 17, phase(16, 500)),
+            "load      0.12 s\nprefill   512 tokens in 2.00 s, 256.0 tokens/s\n\
+             generate  17 tokens, those after the first in 0.50 s, 32.0 tokens/s"
+        );
+        assert!(
+            told(phase(1, 500), 1, phase(0, 0))
+                .ends_with("prefill   1 token in 0.50 s, 2.0 tokens/s\ngenerate  1 token")
+        );
+        assert!(told(phase(0, 0), 0, phase(0, 0)).ends_with("prefill   0 tokens in 0.00 s\ngenerate  0 tokens"));
     }
 }

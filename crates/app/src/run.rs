@@ -8,7 +8,6 @@ mod saved;
 pub mod template;
 mod writer;
 
-use std::io;
 use std::path::Path;
 use std::time::Instant;
 
@@ -25,7 +24,7 @@ use crate::{model, output};
 use chat::Chat;
 use profile::Profiler;
 use saved::{Contents, Saved, save};
-use writer::{End, Writer, write};
+use writer::{End, Writer};
 
 /// Runs the command.
 ///
@@ -50,6 +49,9 @@ pub fn run(settings: Run) -> Result<(), Failure> {
     let engine = model::load(&gguf, path, &settings.device)?;
     let timings = Timings { load: opened + start.elapsed(), ..Timings::default() };
     introduce(&engine, path);
+    if let Some(file) = &settings.session_file {
+        eprintln!("session: {}", saved.as_ref().map_or_else(|| format!("new, in {}", file.display()), Saved::describe));
+    }
 
     let name = model::name(path);
     let tokenizer = engine.tokenizer().map_err(|error| model::failure(error, &name))?;
@@ -81,7 +83,7 @@ pub fn run(settings: Run) -> Result<(), Failure> {
     let interrupt = Interrupt::catch()?;
     let stop = interrupt.flag().clone();
     let mut writer = Writer { session, sampler, tokenizer, history, predict, ignore_eos, stop, timings, profiler };
-    let end = job.run(&mut writer);
+    let end = job.run(&mut writer, &interrupt);
     eprintln!("{}", writer.timings);
     let end = end.and_then(|()| tell(&settings, &writer));
     match (&settings.session_file, &end) {
@@ -112,10 +114,10 @@ enum Job {
 }
 
 impl Job {
-    fn run(&mut self, writer: &mut Writer) -> Result<(), Failure> {
+    fn run(&mut self, writer: &mut Writer, interrupt: &Interrupt) -> Result<(), Failure> {
         match self {
             Job::Prompt(ids) => continue_prompt(writer, ids),
-            Job::Chat(chat, first) => chat.run(writer, first.take()),
+            Job::Chat(chat, first) => chat.run(writer, interrupt, first.take()),
         }
     }
 
@@ -144,20 +146,13 @@ fn prompt(settings: &Run, saved: Option<&Saved>, example: Option<&str>) -> Resul
     }
 }
 
-/// Writes the continuation of `ids`, and a newline where it ends.
+/// Writes the continuation of `ids`.
 fn continue_prompt(writer: &mut Writer, ids: &[u32]) -> Result<(), Failure> {
     let prompt = [&writer.history, ids].concat();
     let logits = writer.read(prompt, None)?;
-    let mut out = io::stdout().lock();
-    let (_, end) = writer.generate(&mut out, logits)?;
-    write(&mut out, "\n")?;
-    match end {
-        End::Said => Ok(()),
-        End::ContextFull => {
-            eprintln!("the context of {} tokens is full", writer.session.context());
-            Ok(())
-        }
+    match writer.write_answer(logits)?.1 {
         End::Interrupted => Err(Failure::Interrupted),
+        _ => Ok(()),
     }
 }
 

@@ -14,6 +14,7 @@ use crate::failure::{Failure, OrFail};
 use crate::interrupt::Interrupt;
 use crate::model;
 use crate::output::NewFile;
+use crate::progress::counted;
 
 /// The version of the line; the engine's part has its own.
 const VERSION: u32 = 2;
@@ -80,6 +81,13 @@ impl Saved {
     /// Number of tokens, by the file's word.
     pub fn tokens(&self) -> usize {
         self.header.tokens.saturating_add(self.header.pending.len())
+    }
+
+    /// What it holds, in a few words.
+    pub fn describe(&self) -> String {
+        let said = |messages: &Vec<_>| format!("{} in ", counted(messages.len(), "message"));
+        let said = self.header.messages.as_ref().map_or_else(String::new, said);
+        format!("{said}{} from {}", counted(self.tokens(), "token"), self.path.display())
     }
 
     /// The messages of a chat.

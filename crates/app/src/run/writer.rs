@@ -1,6 +1,6 @@
 //! A session that reads prompts and writes their continuations.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,14 +12,16 @@ use argon_engine::{EngineError, Logits, LogitsOut, Progress, Session};
 
 use crate::failure::{Failure, OrFail, stdout_failure};
 use crate::model;
-use crate::progress::{Phase, PrefillBar, Timings};
+use crate::progress::{Phase, PrefillBar, Timings, counted};
 use crate::run::profile::Profiler;
 
 /// How a continuation came to its end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum End {
-    /// By an end-of-text token, or by as many tokens as were asked for.
+    /// By an end-of-text token.
     Said,
+    /// There are as many tokens as were asked for.
+    Limit,
     /// There is no room for more.
     ContextFull,
     /// By Ctrl-C.
@@ -82,30 +84,50 @@ impl Writer<'_> {
         };
         if let Some(mark) = mark.filter(|mark| (kept..history.len()).contains(mark)) {
             let marked = prefill(session, mark, Logits::None).and_then(|_| session.mark());
-            marked.map_err(prefill_failure)?;
+            marked.map_err(|error| engine_failure(error, "prefill"))?;
             if stop.load(Ordering::Relaxed) {
                 return Err(Failure::Interrupted);
             }
         }
-        expect_logits(prefill(session, history.len(), Logits::Last))
+        expect_logits(prefill(session, history.len(), Logits::Last), "prefill")
+    }
+
+    /// Writes the continuation to standard output, and a newline where it ends, and says why it ends if the model would
+    /// go on.
+    pub fn write_answer(&mut self, logits: LogitsOut) -> Result<(String, End), Failure> {
+        let mut out = io::stdout().lock();
+        let answer = self.generate(&mut out, logits);
+        let newline = write(&mut out, "\n");
+        let answer = answer?;
+        newline?;
+        match (answer.1, self.predict) {
+            (End::ContextFull, _) => eprintln!("the context of {} tokens is full (-c)", self.session.context()),
+            (End::Limit, Some(limit)) if limit > 0 => {
+                eprintln!("stopped at the limit of {} (-n)", counted(limit, "token"));
+            }
+            _ => {}
+        }
+        Ok(answer)
     }
 
     /// Writes the continuation to `out`, token by token, and gives it back.
-    pub fn generate(&mut self, out: &mut impl Write, mut logits: LogitsOut) -> Result<(String, End), Failure> {
+    fn generate(&mut self, out: &mut impl Write, mut logits: LogitsOut) -> Result<(String, End), Failure> {
         let (mut decoder, mut text) = (self.tokenizer.stream_decoder(), String::new());
         let mut say = |piece: &str| {
             text.push_str(piece);
             write(out, piece)
         };
         let mut left = self.predict.unwrap_or(usize::MAX);
-        let mut end = End::Said;
+        let mut end = End::Limit;
         while left > 0 {
             let id = self.sampler.sample(logits.last(), &self.history).or_work("sampling")?;
             if !self.ignore_eos && self.tokenizer.is_end_of_generation(id) {
+                end = End::Said;
                 break;
             }
             say(&decoder.push(id).or_work("decoding")?)?;
             self.history.push(id);
+            self.timings.generated += 1;
             left -= 1;
             if self.stop.load(Ordering::Relaxed) {
                 end = End::Interrupted;
@@ -119,7 +141,7 @@ impl Writer<'_> {
                 logits = self.step(id)?;
             }
         }
-        if end == End::Said {
+        if matches!(end, End::Said | End::Limit) {
             say(&decoder.finish())?;
         }
         Ok((text, end))
@@ -129,24 +151,25 @@ impl Writer<'_> {
     fn step(&mut self, id: u32) -> Result<LogitsOut, Failure> {
         let start = Instant::now();
         let logits = self.session.prefill(&[id], Logits::Last, &mut |_| ControlFlow::Continue(()));
-        self.timings.generate += Phase { tokens: 1, time: start.elapsed() };
-        expect_logits(logits)
+        self.timings.steps += Phase { tokens: 1, time: start.elapsed() };
+        expect_logits(logits, "generation")
     }
 }
 
-/// The logits that were asked for.
-fn expect_logits(logits: Result<Option<LogitsOut>, EngineError>) -> Result<LogitsOut, Failure> {
-    logits.map_err(prefill_failure)?.ok_or_else(|| Failure::work("the model gave no logits"))
+/// The logits that were asked for; `doing` is what an error happened in.
+fn expect_logits(logits: Result<Option<LogitsOut>, EngineError>, doing: &str) -> Result<LogitsOut, Failure> {
+    let logits = logits.map_err(|error| engine_failure(error, doing))?;
+    logits.ok_or_else(|| Failure::work("the model gave no logits"))
 }
 
-fn prefill_failure(error: EngineError) -> Failure {
+fn engine_failure(error: EngineError, doing: &str) -> Failure {
     match error {
         EngineError::Stopped { .. } => Failure::Interrupted,
-        error => model::failure(error, "prefill"),
+        error => model::failure(error, doing),
     }
 }
 
 /// Writes at once, so that a reader sees each token when it is there.
-pub fn write(out: &mut impl Write, text: &str) -> Result<(), Failure> {
+fn write(out: &mut impl Write, text: &str) -> Result<(), Failure> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(stdout_failure)
 }

@@ -1,6 +1,6 @@
 //! `argon run --chat`: what the model reads is what its template writes, and no more often than needed.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -36,7 +36,7 @@ fn chat(model: &Path, args: &[&str], lines: &str) -> Output {
     output_of(&[&["run", "--chat", "-m", text(model)], &EXACT[..], args].concat(), lines.as_bytes())
 }
 
-/// Tokens that a run says went through the model, in its prefills and in all.
+/// Tokens that a run says it has read, and those with all that it has written.
 fn tokens(run: &Output) -> (usize, usize) {
     let count = |name: &str| -> usize {
         let line = stderr(run).lines().find_map(|line| line.strip_prefix(name)).unwrap();
@@ -83,9 +83,10 @@ fn answers_are_those_to_the_whole_conversation_and_the_past_is_read_once() {
     let expected = expected(&model, PLAIN, &ChatOptions::default());
     let found = chat(&model, &[], &TURNS.join("\n"));
     assert_eq!(stdout(&found), expected.answers.join("\n") + "\n");
-    // The last token of the last answer has no need to go through the model.
-    let generated = 6 - 1;
-    assert_eq!(tokens(&found).1, expected.prompts[2].len() + generated);
+    // The last token of an answer goes through the model with the next prompt, that of the last one never.
+    let (read, all) = tokens(&found);
+    assert_eq!(all - read, 3 * 6);
+    assert_eq!(read + 3 * (6 - 1), expected.prompts[2].len() + (6 - 1));
 }
 
 #[test]
@@ -141,6 +142,53 @@ fn ctrl_c_ends_a_chat_that_is_saved_nevertheless() {
     assert_eq!(found.status.code(), Some(130), "{}", stderr(&found));
     let rest = chat(&model, &["--session", text(&file)], TURNS[1]);
     assert_eq!(answer + stdout(&rest), stdout(&chat(&model, &[], &TURNS[..2].join("\n"))));
+}
+
+/// While it answers.
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_an_answer_and_the_chat_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = templated(&embedded(), PLAIN, dir.path());
+    let file = dir.path().join("chat.session");
+    let endless = ["-n", "-1", "--ignore-eos", "-c", "100000", "-p", TURNS[0]];
+    let args = [&["run", "--chat", "-m", text(&model), "--session", text(&file)], &endless[..]].concat();
+    let mut child = argon(&args).stdin(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    out.read_exact(&mut [0; 4]).unwrap();
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    child.stdin.take().unwrap().write_all(b"/exit\n").unwrap();
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    let found = child.wait_with_output().unwrap();
+    assert_eq!(found.status.code(), Some(0), "{}", stderr(&found));
+    assert!(rest.ends_with('\n') && stderr(&found).contains("session: new, in "), "{}", stderr(&found));
+    let resumed = chat(&model, &["--session", text(&file), "-c", "100000"], "");
+    assert!(stderr(&resumed).contains("\nsession: 2 messages in "), "{}", stderr(&resumed));
+}
+
+#[test]
+fn a_message_without_room_is_refused_and_the_chat_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = templated(&embedded(), PLAIN, dir.path());
+    let long = "a b ".repeat(100);
+    let found = chat(&model, &["-c", "64"], &format!("{long}\n{}\n", TURNS[0]));
+    assert_fails(&found, 2, &["1 message had no room in the chat"]);
+    let expected = chat(&model, &["-c", "64"], TURNS[0]);
+    assert_eq!(String::from_utf8(found.stdout.clone()).unwrap(), stdout(&expected));
+    let told = stderr(&found).lines().find(|line| line.starts_with("no room for this message")).unwrap();
+    assert!(told.contains("the context has room for 64") && told.contains("-c"), "{told}");
+}
+
+#[test]
+fn a_command_that_there_is_not_is_named_and_not_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = templated(&embedded(), PLAIN, dir.path());
+    let found = chat(&model, &[], &format!("/help me\n{}\n", TURNS[0]));
+    assert_eq!(stdout(&found), stdout(&chat(&model, &[], TURNS[0])));
+    assert!(stderr(&found).contains("there is no /help: /exit ends the chat"), "{}", stderr(&found));
+    assert!(stderr(&found).contains("chat: /exit or the end of input ends it"), "{}", stderr(&found));
 }
 
 #[test]
@@ -211,7 +259,7 @@ fn a_chat_that_cannot_be_is_refused_with_the_reason() {
     let model = templated(&embedded(), refuses, dir.path());
     assert_fails(&chat(&model, &["--system", "x"], "a"), 2, &["No system here!"]);
     let model = templated(&embedded(), PLAIN, dir.path());
-    assert_fails(&chat(&model, &["-c", "4"], "a b c d e f"), 2, &["the chat has ", "room for 4 "]);
+    assert_fails(&chat(&model, &["-c", "4"], "a b c d e f"), 2, &["1 message had no room"]);
     let model = templated(&embedded(), "{% if %}", dir.path());
     assert_fails(&chat(&model, &[], "a"), 2, &["tokenizer.chat_template, line 1"]);
     let model = templated(&embedded(), "", dir.path());

@@ -92,7 +92,9 @@ fn speeds_are_told_on_standard_error() {
     let found = run(&["-p", PROMPT]);
     let line = |name: &str| stderr(&found).lines().find(|line| line.starts_with(name)).unwrap();
     assert!(line("prefill").contains("tokens/s"));
-    assert!(line("generate").starts_with("generate  7 tokens in") && line("generate").ends_with("tokens/s"));
+    assert!(line("generate").starts_with("generate  8 tokens, those after the first in "));
+    assert!(line("generate").ends_with("tokens/s"));
+    assert_eq!(line("stopped"), "stopped at the limit of 8 tokens (-n)");
     assert!(line("load").ends_with(" s"));
     // No terminal, no bar.
     assert!(!stderr(&found).contains('\r') && !stderr(&found).contains('\x1b'));
@@ -107,14 +109,19 @@ fn a_seed_repeats_a_random_answer() {
 
 #[test]
 fn no_tokens_are_generated_where_none_are_wanted() {
-    assert_eq!(stdout(&output(&["run", "-n", "0", "-p", PROMPT])), "\n");
+    let found = output(&["run", "-n", "0", "-p", PROMPT]);
+    assert_eq!(stdout(&found), "\n");
+    assert!(stderr(&found).ends_with("\ngenerate  0 tokens\n") && !stderr(&found).contains("limit"), "{found:?}");
+    let one = output(&["run", "-n", "1", "-p", PROMPT]);
+    assert!(stderr(&one).contains("limit of 1 token (-n)\n"), "{one:?}");
+    assert!(stderr(&one).ends_with("\ngenerate  1 token\n"), "{one:?}");
 }
 
 #[test]
 fn the_answer_ends_where_the_context_does() {
     let found = output(&["run", "-n", "-1", "--ignore-eos", "--temp", "0", "-c", "24", "-p", PROMPT]);
     assert!(!stdout(&found).is_empty());
-    assert!(stderr(&found).contains("context of 24 tokens is full"), "{}", stderr(&found));
+    assert!(stderr(&found).contains("context of 24 tokens is full (-c)"), "{}", stderr(&found));
 }
 
 #[test]

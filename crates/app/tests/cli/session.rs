@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
-use crate::{SETS_BOS, assert_fails, fixture, output, stdout, text, with_keys};
+use crate::{SETS_BOS, assert_fails, fixture, output, stderr, stdout, text, with_keys};
 
 const PROMPT: &str = "Returns the number of elements in the";
 
@@ -18,6 +18,10 @@ fn a_run_goes_on_where_it_ended() {
     let file = dir.path().join("run.session");
     let whole = output(&["run", "--temp", "0", "-n", "12", "-p", PROMPT]);
     let parts = [&["-n", "5", "-p", PROMPT][..], &["-n", "0"], &["-n", "7"]].map(|args| run(&file, args));
+    let told =
+        parts.each_ref().map(|part| stderr(part).lines().find_map(|line| line.strip_prefix("session: ")).unwrap());
+    assert_eq!(told[0], format!("new, in {}", file.display()));
+    assert!(told[1].ends_with(&format!(" tokens from {}", file.display())), "{told:?}");
     let said: String = parts.iter().map(|part| stdout(part).strip_suffix('\n').unwrap()).collect();
     assert_eq!(said + "\n", stdout(&whole));
 }
