@@ -57,7 +57,7 @@ impl CpuDevice {
     fn best(&self, work: impl Fn(usize) -> Floats + Sync) -> f64 {
         let once = |_| {
             let start = Instant::now();
-            self.team.run(self.team.threads(), &|thread| {
+            self.team.run_on_all(&|thread| {
                 black_box(work(thread));
             });
             start.elapsed().as_secs_f64()

@@ -33,7 +33,7 @@ struct Other {
 #[derive(Default)]
 #[repr(align(128))]
 struct Desk {
-    /// What to do; null when it is done.
+    /// What is offered; [`Desk::TAKEN`] while the thread does it; null when there is nothing.
     task: AtomicPtr<Task<'static>>,
     /// Whether there will be no more.
     closed: AtomicBool,
@@ -69,19 +69,29 @@ impl Team {
         self.others.len() + 1
     }
 
-    /// Runs `work` on `threads` threads at once, at most all of them, with their numbers from 0 on. Within `work` there is no
-    /// other `run`.
+    /// Calls `work` with the numbers of up to `threads` threads at once, always with the caller's, which is 0: threads that
+    /// have not begun when the caller is done no longer do. So what is to be done must be shared out within `work`, where there
+    /// is no other `run`. On a busy machine, a thread that the system does not let run then holds nobody up.
     ///
     /// # Panics
     /// If `work` does on any thread, when all are done.
     pub(super) fn run(&self, threads: usize, work: &(dyn Fn(usize) + Sync)) {
+        self.offer(threads, work, Absent::Recall);
+    }
+
+    /// The same with every thread of the team.
+    pub(super) fn run_on_all(&self, work: &(dyn Fn(usize) + Sync)) {
+        self.offer(self.threads(), work, Absent::Await);
+    }
+
+    fn offer(&self, threads: usize, work: &(dyn Fn(usize) + Sync), absent: Absent) {
         let others = &self.others[..threads.clamp(1, self.threads()) - 1];
         if others.is_empty() {
             return work(0);
         }
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let task = Task { work, panic: Mutex::new(None) };
-        let done = Done(others);
+        let done = Done { others, absent };
         for Other { desk, thread } in others {
             desk.task.store(ptr::from_ref(&task).cast_mut().cast(), Ordering::Release);
             thread.thread().unpark();
@@ -125,12 +135,24 @@ impl Drop for Team {
     }
 }
 
+/// What happens to threads that have not begun when the caller is done.
+enum Absent {
+    Recall,
+    Await,
+}
+
 /// Waits for the other threads when it goes, as it also does when the caller's own part panics.
-struct Done<'a>(&'a [Other]);
+struct Done<'a> {
+    others: &'a [Other],
+    absent: Absent,
+}
 
 impl Drop for Done<'_> {
     fn drop(&mut self) {
-        for Other { desk, .. } in self.0 {
+        if let Absent::Recall = self.absent {
+            self.others.iter().for_each(|other| other.desk.recall());
+        }
+        for Other { desk, .. } in self.others {
             let mut looks = 0;
             while !desk.task.load(Ordering::Acquire).is_null() {
                 looks += 1;
@@ -141,10 +163,13 @@ impl Drop for Done<'_> {
 }
 
 impl Desk {
+    /// Stands for a task that has begun: no task is there, since none is that badly aligned.
+    const TAKEN: *mut Task<'static> = ptr::without_provenance_mut(1);
+
     /// Does what is put here until there will be no more.
     fn serve(&self, number: usize) {
         while let Some(task) = self.wait() {
-            // SAFETY: `Team::run` put the task here and does not return, nor unwind, before it is null again.
+            // SAFETY: `Team::offer` put the task here and does not return, nor unwind, while this is `TAKEN`.
             let task = unsafe { &*task };
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (task.work)(number))) {
                 task.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
@@ -153,12 +178,14 @@ impl Desk {
         }
     }
 
-    /// The next task.
+    /// The next task, now taken.
     fn wait(&self) -> Option<*const Task<'static>> {
         loop {
             for _ in 0..LOOKS {
-                let task = self.task.load(Ordering::Acquire);
-                if !task.is_null() {
+                let task = self.task.load(Ordering::Relaxed);
+                let taken =
+                    || self.task.compare_exchange(task, Self::TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok();
+                if !task.is_null() && taken() {
                     return Some(task);
                 }
                 if self.closed.load(Ordering::Acquire) {
@@ -168,6 +195,15 @@ impl Desk {
             }
             // Whoever puts something here unparks this thread afterwards; if that came first, it does not even sleep.
             thread::park();
+        }
+    }
+
+    /// Takes a task back that has not begun.
+    fn recall(&self) {
+        let task = self.task.load(Ordering::Relaxed);
+        if task != Self::TAKEN {
+            // If it begins at this moment, it stays, and is waited for.
+            let _ = self.task.compare_exchange(task, ptr::null_mut(), Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 }
@@ -201,7 +237,7 @@ mod tests {
         let team = Team::new(3).unwrap();
         for _ in 0..3 {
             let seen: [_; 3] = array::from_fn(|_| AtomicUsize::new(0));
-            team.run(3, &|thread| {
+            team.run_on_all(&|thread| {
                 seen[thread].fetch_add(1, Ordering::Relaxed);
             });
             assert!(seen.iter().all(|seen| seen.load(Ordering::Relaxed) == 1));
@@ -212,10 +248,32 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_has_not_begun_holds_nobody_up() {
+        let team = Team::new(2).unwrap();
+        let desk = &team.others[0].desk;
+        for begun in [false, true] {
+            let task = Task { work: &|_| {}, panic: Mutex::new(None) };
+            let offered = ptr::from_ref(&task).cast_mut().cast();
+            let desk = Desk { task: AtomicPtr::new(if begun { Desk::TAKEN } else { offered }), ..Desk::default() };
+            desk.recall();
+            assert_eq!(desk.task.into_inner() == Desk::TAKEN, begun);
+        }
+        for _ in 0..10_000 {
+            let calls = AtomicUsize::new(0);
+            team.run(2, &|_| {
+                calls.fetch_add(1, Ordering::Relaxed);
+            });
+            assert!((1..=2).contains(&calls.into_inner()));
+            assert!(desk.task.load(Ordering::Relaxed).is_null());
+        }
+    }
+
+    #[test]
     fn a_panic_on_any_thread_reaches_the_caller_and_the_team_goes_on() {
         let team = Team::new(3).unwrap();
         for bad in 0..3 {
-            let panic = catch_unwind(AssertUnwindSafe(|| team.run(3, &|thread| assert!(thread != bad, "on purpose"))));
+            let panic =
+                catch_unwind(AssertUnwindSafe(|| team.run_on_all(&|thread| assert!(thread != bad, "on purpose"))));
             let panic = panic.unwrap_err();
             assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
             let count = AtomicUsize::new(0);
