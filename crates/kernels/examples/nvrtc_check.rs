@@ -12,7 +12,8 @@ use argon_kernels::cuda::tune;
 const CAPABILITIES: [u32; 5] = [80, 86, 89, 90, 120];
 
 /// Files whose kernels are compiled for a configuration.
-const CONFIGURED: [&str; 6] = ["attention.cu", "delta_net.cu", "embed.cu", "gemm.cu", "narrow.cu", "product.cu"];
+const CONFIGURED: [&str; 7] =
+    ["attention.cu", "attention_f16.cu", "delta_net.cu", "embed.cu", "gemm.cu", "narrow.cu", "product.cu"];
 
 fn main() {
     let directories: Vec<_> = std::env::args_os().skip(1).map(Into::into).collect();
@@ -53,6 +54,10 @@ fn sources(every_format: bool) -> Vec<Source> {
         let defines = vec![("ATTENTION_WIDTH", width), ("ATTENTION_V_WIDTH", v_width), ("ATTENTION_ROWS", rows)];
         all.push(Source { file: "attention.cu", defines });
         all.push(Source { file: "delta_net.cu", defines: vec![("DELTA_WIDTH", width), ("DELTA_V_WIDTH", v_width)] });
+    }
+    for (width, by_query) in [(256, 0), (256, 1), (64, 0)] {
+        let defines = vec![("ATTENTION_WIDTH", width), ("ATTENTION_V_WIDTH", width), ("ATTENTION_QUERY", by_query)];
+        all.push(Source { file: "attention_f16.cu", defines });
     }
     let few = [Format::F32, Format::IQ2_XS, Format::IQ4_NL, Format::Q4_K, Format::MXFP4];
     let weights = Format::ALL.iter().copied().filter(|format| format.is_weight());

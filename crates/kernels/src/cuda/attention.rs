@@ -10,21 +10,23 @@ use crate::op::Attention;
 /// Keys in a tile, as attention.cu has it.
 const KEYS: usize = 32;
 
+/// `AttentionArgs` of attention.cu and attention_f16.cu.
+#[repr(C)]
+struct Args {
+    q: View,
+    k: View,
+    v: View,
+    gate: View,
+    out: View,
+    blocks: View,
+    pos0: u64,
+    ratio: u32,
+    has_gate: u32,
+    has_blocks: u32,
+    scale: f32,
+}
+
 pub(super) fn attention(device: &CudaDevice, state: &mut State, o: &Attention) -> Result<(), DeviceError> {
-    #[repr(C)]
-    struct Args {
-        q: View,
-        k: View,
-        v: View,
-        gate: View,
-        out: View,
-        blocks: View,
-        pos0: u64,
-        ratio: u32,
-        has_gate: u32,
-        has_blocks: u32,
-        scale: f32,
-    }
     let select = o.select.as_ref();
     let (q, k, v) = (device.input(&o.q)?, device.input(&o.k)?, device.input(&o.v)?);
     let out = device.output(&o.out)?;
@@ -46,6 +48,9 @@ pub(super) fn attention(device: &CudaDevice, state: &mut State, o: &Attention) -
         scale: o.scale,
     };
     let (width, v_width) = (o.q.cols, o.v.cols);
+    if on_tensor_cores(&args.k, &args.v) {
+        return tensor_cores(device, state, o, &args);
+    }
     let limit = device.machine().shared as usize;
     let fits = [64, 32, 16].into_iter().find(|&rows| shared(width, v_width, rows) <= limit);
     let rows = fits.ok_or_else(|| DeviceError::Unsupported {
@@ -61,6 +66,41 @@ pub(super) fn attention(device: &CudaDevice, state: &mut State, o: &Attention) -
     // SAFETY: `AttentionArgs` of attention.cu; views are inside their buffers and `Op::check` has compared their shapes;
     // a key is read only below pos0 + T, which the caches hold.
     unsafe { device.driver.launch(kernel, launch, &args) }
+}
+
+/// Whether the kernel for tensor cores takes these keys and values: in f16, whole pieces of 16 bytes and 16 columns.
+fn on_tensor_cores(k: &View, v: &View) -> bool {
+    [k, v].iter().all(|t| {
+        let strides = t.row_stride % 8 == 0 && t.group_stride % 8 == 0;
+        t.half == 1 && t.cols % 16 == 0 && t.cols <= 256 && t.first % 16 == 0 && strides
+    })
+}
+
+/// Queries below which each has a block of threads of its own, which share its keys: more of the card has work.
+const FEW_QUERIES: usize = 16;
+
+fn tensor_cores(device: &CudaDevice, state: &mut State, o: &Attention, args: &Args) -> Result<(), DeviceError> {
+    let heads = o.q.groups / o.k.groups;
+    let by_query = o.select.is_some() || o.q.rows < FEW_QUERIES;
+    let (width, v_width) = (o.q.cols, o.v.cols);
+    let defines = vec![
+        ("ATTENTION_WIDTH", width as u32),
+        ("ATTENTION_V_WIDTH", v_width as u32),
+        ("ATTENTION_QUERY", by_query.into()),
+    ];
+    let kernel = device.kernel(state, Source { file: "attention_f16.cu", defines }, "attention_f16")?;
+    let (rows, keys) = if by_query { (16, 64) } else { (64, 32) };
+    let (blocks, groups) = match by_query {
+        true => (o.q.rows, heads.div_ceil(16)),
+        false => ((o.q.rows * heads).div_ceil(rows), 1),
+    };
+    let tiles = 2 * (2 * rows * (width + 8) + keys * (width + 8) + keys * (v_width + 8));
+    let results = if by_query { 4 * 4 * 16 * v_width } else { 0 };
+    let grid = [blocks as u32, args.k.groups, groups as u32];
+    let launch = Launch { grid, block: 128, shared: tiles.max(results) as u32 };
+    // SAFETY: `AttentionArgs` of attention_f16.cu; views are inside their buffers and `Op::check` has compared their shapes;
+    // a key is read only below pos0 + T, which the caches hold.
+    unsafe { device.driver.launch(kernel, launch, args) }
 }
 
 /// Bytes of shared memory that a block of threads needs, as attention.cu lays them out.

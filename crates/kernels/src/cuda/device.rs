@@ -112,7 +112,14 @@ impl CudaDevice {
         };
         let info = DeviceInfo {
             id: driver.id().into(),
-            name: format!("{}, {}, NVRTC {}", driver.name, architecture.name, compiler.version()),
+            name: format!(
+                "{}, driver of CUDA {}.{}, {}, NVRTC {}",
+                driver.name,
+                driver.version / 1000,
+                driver.version % 1000 / 10,
+                architecture.name,
+                compiler.version()
+            ),
             memory: driver.memory as u64,
             precisions: vec![Precision::F16, Precision::F32],
         };

@@ -27,6 +27,8 @@ pub(super) struct Driver {
     pub name: String,
     /// Its memory in bytes.
     pub memory: usize,
+    /// The newest CUDA that the driver knows: 13000 for 13.0.
+    pub version: u32,
     /// Bytes copied to the host so far.
     downloaded: AtomicU64,
 }
@@ -79,6 +81,14 @@ fn describe(status: CUresult) -> String {
     if known { unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned() } else { format!("{status:?}") }
 }
 
+/// Why there is no memory.
+fn refused(id: &str, status: CUresult, bytes: usize) -> DeviceError {
+    match status {
+        CUresult::CUDA_ERROR_OUT_OF_MEMORY => DeviceError::OutOfMemory { device: id.into(), bytes },
+        status => DeviceError::Failed { device: id.into(), what: format!("cuMemAlloc: {}", describe(status)) },
+    }
+}
+
 /// A copy of rows, without a source and a destination yet.
 fn rows_of(width: usize, rows: usize) -> sys::CUDA_MEMCPY2D {
     sys::CUDA_MEMCPY2D {
@@ -122,10 +132,11 @@ impl Driver {
         };
         let (mut count, mut device, mut context) = (0, 0, ptr::null_mut());
         let (mut streams, mut events) = ([ptr::null_mut(); 2], [ptr::null_mut(); 2]);
-        let (mut name, mut memory) = ([0 as c_char; 256], 0);
+        let (mut name, mut memory, mut version) = ([0 as c_char; 256], 0, 0);
         // SAFETY: every pointer is to a local of the type that the driver writes, the name's length is given.
         let attribute = unsafe {
             check(sys::cuInit(0), "the NVIDIA driver does not start")?;
+            check(sys::cuDriverGetVersion(&mut version), "cuDriverGetVersion")?;
             check(sys::cuDeviceGetCount(&mut count), "cuDeviceGetCount")?;
             if ordinal >= count as usize {
                 return Err(fail(format!("no such GPU: {count} found")));
@@ -160,8 +171,20 @@ impl Driver {
                 check(sys::cuEventCreate(event, untimed), "cuEventCreate")?;
             }
         }
-        let current = AtomicUsize::new(0);
-        Ok(Self { id, device, context, streams, events, current, machine, name, memory, downloaded: AtomicU64::new(0) })
+        let (current, version) = (AtomicUsize::new(0), version as u32);
+        Ok(Self {
+            id,
+            device,
+            context,
+            streams,
+            events,
+            current,
+            machine,
+            name,
+            memory,
+            version,
+            downloaded: AtomicU64::new(0),
+        })
     }
 
     /// Bytes copied to the host so far.
@@ -193,16 +216,15 @@ impl Driver {
 
     /// Uninitialised memory; at least 256-byte aligned.
     pub fn alloc(&self, bytes: usize) -> Result<u64, DeviceError> {
-        let out_of_memory = || DeviceError::OutOfMemory { device: self.id.clone(), bytes };
         if bytes > self.memory {
-            return Err(out_of_memory());
+            return Err(refused(&self.id, CUresult::CUDA_ERROR_OUT_OF_MEMORY, bytes));
         }
         self.enter()?;
         let mut address = 0;
         // SAFETY: writes one address.
         match unsafe { sys::cuMemAlloc_v2(&mut address, bytes.max(1)) } {
-            CUresult::CUDA_ERROR_OUT_OF_MEMORY => Err(out_of_memory()),
-            status => self.check(status, "cuMemAlloc").map(|()| address),
+            CUresult::CUDA_SUCCESS => Ok(address),
+            status => Err(refused(&self.id, status, bytes)),
         }
     }
 
@@ -467,6 +489,12 @@ mod tests {
         }
         let refused = supported("Tesla T4", 7, 5).unwrap_err();
         assert_eq!(refused, "Tesla T4 has compute capability 7.5; 8.0 or later is needed");
+    }
+
+    #[test]
+    fn too_little_memory_is_one_line() {
+        let line = refused("cuda:0", CUresult::CUDA_ERROR_OUT_OF_MEMORY, 5_000_000_000).to_string();
+        assert_eq!(line, "cuda:0: out of memory: 5000000000 bytes asked for");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::driver::Launch;
 use super::elementwise;
 use super::memory::View;
 use super::range;
-use super::source::{Source, format_defines};
+use super::source::{Source, format_defines, order};
 use super::tune::{self, ImpossibleTile, Product, Tile};
 use super::workspace::Hidden;
 use crate::device::DeviceError;
@@ -175,16 +175,6 @@ fn alignment(device: &CudaDevice, job: &Job) -> Result<u64> {
         bits |= device.weight(w)? | w.row_bytes as u64 | w.expert_bytes as u64;
     }
     Ok(1 << bits.trailing_zeros())
-}
-
-/// Order in which a format's decoder wants columns (order.cuh).
-fn order(format: Format) -> u32 {
-    match format {
-        Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => 3,
-        Format::IQ4_NL | Format::IQ4_XS | Format::MXFP4 | Format::NVFP4 => 1,
-        Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 => 2,
-        _ => 0,
-    }
 }
 
 /// Gives where it counts the numbers beyond the range of f16 in the rows that go on, or 0.

@@ -268,17 +268,26 @@ impl Cache {
     pub fn code(&self, nvrtc: &Nvrtc, source: &Source, architecture: &Architecture) -> Result<Vec<u8>, JitError> {
         let Some(directory) = &self.0 else { return nvrtc.compile(source, architecture) };
         let file = directory.join(format!("{}.cubin", key(nvrtc, source, architecture)));
-        if let Some(code) = std::fs::read(&file).ok().and_then(unseal) {
+        if let Some(code) = load(&file) {
             return Ok(code);
         }
         let code = nvrtc.compile(source, architecture)?;
-        // Another process may be at it too: whoever renames last wins, both files are whole.
-        let unfinished = file.with_extension(format!("{}.tmp", std::process::id()));
-        let _ = std::fs::create_dir_all(directory)
-            .and_then(|()| std::fs::write(&unfinished, seal(&code)))
-            .and_then(|()| std::fs::rename(&unfinished, &file));
+        let _ = std::fs::create_dir_all(directory).and_then(|()| store(&file, &code));
         Ok(code)
     }
+}
+
+/// The code in a file, if it is there and whole.
+fn load(file: &Path) -> Option<Vec<u8>> {
+    std::fs::read(file).ok().and_then(unseal)
+}
+
+/// Keeps code in a file. Other threads and processes may be at it too: each writes a file of its own, and whoever renames last
+/// wins.
+fn store(file: &Path, code: &[u8]) -> std::io::Result<()> {
+    let unfinished = file.with_extension(format!("{}-{:?}.tmp", std::process::id(), std::thread::current().id()));
+    std::fs::write(&unfinished, seal(code))?;
+    std::fs::rename(&unfinished, file)
 }
 
 /// Name of a kernel's file: everything that its code depends on, hashed.
@@ -325,6 +334,29 @@ mod tests {
             assert_eq!(unseal(damaged), None, "byte {i}");
             assert_eq!(unseal(sealed[..i].to_vec()), None, "cut at {i}");
         }
+    }
+
+    #[test]
+    fn many_may_write_the_same_file_at_once() {
+        let directory = std::env::temp_dir().join(format!("argon-kernel-cache-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let file = directory.join("kernel.cubin");
+        let code = |writer: u8| vec![writer; 100_000 + usize::from(writer)];
+        std::thread::scope(|scope| {
+            for writer in 0..8 {
+                let (file, code) = (&file, &code);
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        store(file, &code(writer)).unwrap();
+                        let found = load(file).expect("a whole file");
+                        assert_eq!(found, code(found[0]), "of one writer alone");
+                    }
+                });
+            }
+        });
+        let left: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(left, ["kernel.cubin"]);
     }
 
     /// Test vectors of the FNV specification.

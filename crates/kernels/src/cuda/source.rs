@@ -19,9 +19,10 @@ macro_rules! files {
 }
 
 /// Every file that is compiled.
-pub const FILES: [(&str, &str); 19] = files![
+pub const FILES: [(&str, &str); 20] = files![
     "act.cu",
     "attention.cu",
+    "attention_f16.cu",
     "combine.cu",
     "conv.cu",
     "copy.cu",
@@ -76,10 +77,21 @@ impl Display for Source {
     }
 }
 
+/// Order in which a format's decoder wants columns (order.cuh).
+pub(super) fn order(format: Format) -> u32 {
+    match format {
+        Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => 3,
+        Format::IQ4_NL | Format::IQ4_XS | Format::MXFP4 | Format::NVFP4 => 1,
+        Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 => 2,
+        _ => 0,
+    }
+}
+
 /// What a kernel of one format needs to know; the format table's own numbers.
-pub fn format_defines(format: Format) -> [(&'static str, u32); 3] {
+pub fn format_defines(format: Format) -> [(&'static str, u32); 4] {
     [
         ("WEIGHT_FORMAT", format.ggml_id()),
+        ("WEIGHT_ORDER", order(format)),
         ("WEIGHT_BLOCK", format.block_len() as u32),
         ("WEIGHT_BYTES", format.block_bytes() as u32),
     ]

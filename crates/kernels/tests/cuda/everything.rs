@@ -42,9 +42,10 @@ fn small_ops(a: &Arena) -> Vec<Op> {
 fn sequence_ops(a: &Arena) -> Vec<Op> {
     let (k, v) = (a.floats_by("k", F16, [48, 2, 16], |_| a.unit()), a.floats("v", [48, 2, 16]));
     let q = a.floats("q", [40, 4, 16]);
-    let blocks: Vec<i32> = (0..40).flat_map(|t| if t + 9 > 8 { [0, (t + 9) / 8 - 1] } else { [0, -1] }).collect();
+    let blocks: Vec<i32> = (0..40).flat_map(|t| if t + 9 > 16 { [0, (t + 9) / 8 - 1] } else { [0, -1] }).collect();
     let blocks = a.ints("blocks", [40, 1, 2], &blocks);
-    let attention = |select: Option<Selection>, name: &str| Attention {
+    let halves = a.floats_by("v in f16", F16, [48, 2, 16], |_| a.unit());
+    let attention = |select: Option<Selection>, v: &Tensor, name: &str| Attention {
         q: q.clone(),
         k: k.clone(),
         v: v.clone(),
@@ -68,8 +69,10 @@ fn sequence_ops(a: &Arena) -> Vec<Op> {
         out: a.output("delta out", F32, [20, 2, 20]),
     };
     vec![
-        attention(None, "full").into(),
-        attention(Some(Selection { blocks, ratio: 8 }), "selected").into(),
+        attention(None, &v, "full").into(),
+        attention(None, &halves, "full, f16").into(),
+        attention(Some(Selection { blocks: blocks.clone(), ratio: 8 }), &v, "selected").into(),
+        attention(Some(Selection { blocks, ratio: 8 }), &halves, "selected, f16").into(),
         delta.into(),
     ]
 }

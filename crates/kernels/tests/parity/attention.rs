@@ -112,6 +112,25 @@ fn caches() {
     }
 }
 
+/// Heads that share keys: fewer and more than a tile of the tensor cores has rows.
+#[test]
+fn shared_heads_over_f16() {
+    for select in [None, Some((3, 4))] {
+        check([[24, 2, 256], [34, 2, 32], [17, 1, 48]].map(|[heads, kv_heads, width]| Case {
+            heads,
+            kv_heads,
+            width,
+            v_width: 256 - width / 2 / 16 * 16,
+            caches: [F16, F16],
+            gate: true,
+            select,
+            pos0: 50,
+            tokens: 40,
+            ..CASE
+        }));
+    }
+}
+
 #[test]
 fn gates() {
     check([1, 70].map(|tokens| Case { gate: true, tokens, ..CASE }));
@@ -149,14 +168,15 @@ fn large_scores() {
 /// A value or a key that is no number spoils the queries that see it, and none before them.
 #[test]
 fn not_a_number() {
-    for spoiled in ["k", "v"] {
+    for (spoiled, caches) in [("k", F32), ("v", F32), ("k", F16), ("v", F16)] {
         parity_split(ROUNDINGS, |a, split| {
-            let case = Case { tokens: 70, pos0: 9, ..CASE };
+            let case = Case { tokens: 70, pos0: 9, caches: [caches; 2], ..CASE };
             let ops = attention(a, &case, split);
             for op in &ops {
                 if let Op::Attention(o) = op {
                     let cache = if spoiled == "k" { &o.k } else { &o.v };
-                    a.device().write(&cache.rows(40..41).cols(0..1), &[f32::NAN.to_ne_bytes(); 2].concat()).unwrap();
+                    let nan = if caches == F32 { f32::NAN.to_ne_bytes().to_vec() } else { vec![0xff; 2] };
+                    a.device().write(&cache.rows(40..41).cols(0..1), &nan.repeat(2)).unwrap();
                 }
             }
             ops
