@@ -134,10 +134,17 @@ pub fn cuda(ordinal: usize) -> CudaOptions {
     }
 }
 
+/// Tests of this command lower the adapter's limits by `ARGON_WGPU_MAX_BINDING` (bytes of a buffer that a kernel sees) and
+/// `ARGON_WGPU_MAX_GROUPS` (workgroups in each direction of a grid).
 #[cfg(feature = "wgpu")]
 fn wgpu(adapter: usize) -> Opened {
     use argon_kernels::wgpu::{WgpuDevice, WgpuOptions};
-    Ok(Arc::new(WgpuDevice::new(WgpuOptions { adapter, ..WgpuOptions::default() })?))
+    let limit = |name| {
+        environment::number(name).map_err(|what| DeviceError::Failed { device: format!("wgpu:{adapter}"), what })
+    };
+    let max_binding = limit("ARGON_WGPU_MAX_BINDING")?;
+    let max_groups = limit("ARGON_WGPU_MAX_GROUPS")?.map(|groups| groups.clamp(1, u32::MAX.into()) as u32);
+    Ok(Arc::new(WgpuDevice::new(WgpuOptions { adapter, max_binding, max_groups, ..WgpuOptions::default() })?))
 }
 
 #[cfg(not(feature = "wgpu"))]

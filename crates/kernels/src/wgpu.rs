@@ -9,6 +9,7 @@
 //! * `memory`: buffers, also those that lie in several of wgpu's.
 //! * `self_test`: whether an adapter's matrices compute what they should.
 //! * [`shader`]: the text of each kernel, and the list of all of them.
+//! * [`tune`]: how products are cut into workgroups.
 //! * `gemm`, `plan`, `attention`, ...: which kernels an op calls.
 
 pub mod adapter;
@@ -17,6 +18,7 @@ mod codebooks;
 mod delta_net;
 mod device;
 mod elementwise;
+mod gather;
 mod gemm;
 mod memory;
 mod plan;
@@ -25,6 +27,7 @@ mod route;
 mod select_blocks;
 mod self_test;
 pub mod shader;
+pub mod tune;
 
 pub use adapter::Tier;
 pub use device::{WgpuDevice, WgpuOptions};

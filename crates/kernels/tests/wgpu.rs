@@ -30,6 +30,8 @@ mod delta_net;
 mod errors;
 #[path = "parity/fixtures.rs"]
 mod fixtures;
+#[path = "parity/gather.rs"]
+mod gather;
 #[path = "parity/mix.rs"]
 mod mix;
 #[path = "parity/norm.rs"]

@@ -1,4 +1,4 @@
-//! What the environment says about directories.
+//! What the environment says about directories, and for tests about a GPU's limits.
 
 use std::env;
 use std::path::PathBuf;
@@ -23,4 +23,15 @@ pub fn toolkits() -> Vec<PathBuf> {
     let in_toolkit = roots.flat_map(|root| ["", "lib64", "lib", "bin", "bin/x64"].map(|part| root.join(part)));
     let path = env::var_os(if cfg!(windows) { "PATH" } else { "LD_LIBRARY_PATH" }).unwrap_or_default();
     in_toolkit.chain(env::split_paths(&path)).filter(|directory| directory.is_absolute()).collect()
+}
+
+/// The number that a variable holds, if it is there.
+///
+/// # Errors
+/// The variable and what it holds instead.
+#[cfg(feature = "wgpu")]
+pub fn number(name: &str) -> Result<Option<u64>, String> {
+    let Some(value) = env::var_os(name) else { return Ok(None) };
+    let number = value.to_str().and_then(|value| value.parse().ok());
+    number.map(Some).ok_or_else(|| format!("{name} is {value:?}, which is no number"))
 }

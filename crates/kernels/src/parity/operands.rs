@@ -38,9 +38,10 @@ pub fn weights(device: &dyn Device, precision: Precision, w: &Weight) -> Made<Ve
     Ok((0..rows * cols).map(|i| columns[i % cols * rows + i / cols]).collect())
 }
 
-/// The format of a unit matrix that is multiplied as weights of `format` are: plain numbers, or blocks of integers.
+/// The format of a unit matrix that is multiplied as weights of `format` are: plain numbers, MXFP4, whose range is beyond that
+/// of f16, or blocks of integers.
 fn unit_format(format: Format) -> Format {
-    if format.block_len() == 1 { format } else { Format::Q8_0 }
+    if format.block_len() == 1 || format == Format::MXFP4 { format } else { Format::Q8_0 }
 }
 
 /// The unit matrix `[cols, cols]`; whole blocks.
@@ -49,6 +50,7 @@ pub(super) fn unit_rows(format: Format, cols: usize) -> Vec<u8> {
         Format::F32 => &1f32.to_le_bytes(),
         Format::BF16 => &half::bf16::ONE.to_le_bytes(),
         Format::F16 => &half::f16::ONE.to_le_bytes(),
+        Format::MXFP4 => return (0..cols).flat_map(|row| mxfp4_row(row, cols)).collect(),
         _ => return (0..cols).flat_map(|row| integer_row(row, cols)).collect(),
     };
     let zero = vec![0; one.len()];
@@ -60,6 +62,18 @@ fn integer_row(row: usize, cols: usize) -> impl Iterator<Item = u8> {
     (0..cols / 32).flat_map(move |block| {
         let integers = (0..32).map(move |i| u8::from(32 * block + i == row));
         half::f16::ONE.to_le_bytes().into_iter().chain(integers)
+    })
+}
+
+/// The same in MXFP4: the exponent of 1, then nibbles, of which 2 is 1; those of weights 16 apart share a byte.
+fn mxfp4_row(row: usize, cols: usize) -> impl Iterator<Item = u8> {
+    (0..cols / 32).flat_map(move |block| {
+        let mut bytes = [0; 17];
+        bytes[0] = 127;
+        if row / 32 == block {
+            bytes[1 + row % 16] = 2 << (row % 32 / 16 * 4);
+        }
+        bytes
     })
 }
 

@@ -2,7 +2,7 @@
 
 use wgpu::{Adapter, Backends, CooperativeScalarType, DeviceType, Features, Limits};
 
-use super::shader::{LEAST_SHARED, Matrix};
+use super::tune::{LEAST_SHARED, Matrix};
 use crate::device::DeviceError;
 
 /// Which kernels an adapter runs its products with.

@@ -9,7 +9,7 @@ use super::adapter::{self, Tier};
 use super::memory::Window;
 use super::queue::{Call, Queue};
 use super::shader::Kernel;
-use super::{attention, codebooks, delta_net, elementwise, gemm, plan, route, select_blocks, self_test};
+use super::{attention, codebooks, delta_net, elementwise, gather, gemm, plan, route, select_blocks, self_test, tune};
 use crate::device::{Device, DeviceError, DeviceInfo};
 use crate::op::{Op, Precision};
 use crate::tensor::{Buffer, Tensor};
@@ -183,11 +183,11 @@ impl WgpuDevice {
             pending: None,
             scratch: Default::default(),
         };
-        let info = describe(&core.id, &adapter, wanted.tier);
+        let info = describe(&core, &adapter, wanted.tier);
         let mut this = Self { core, tier: wanted.tier, info, state: Mutex::new(state) };
         if wanted.tier != Tier::Portable && !self_test::passes(&this)? {
             this.tier = Tier::Portable;
-            this.info = describe(&this.core.id, &adapter, this.tier);
+            this.info = describe(&this.core, &adapter, this.tier);
             this.info.name += ": its f16 matrices failed their test";
         }
         Ok(this)
@@ -231,7 +231,7 @@ impl WgpuDevice {
             Op::PleGate(o) => elementwise::ple_gate(self, state, o),
             Op::Route(o) => route::route(self, state, o),
             Op::Plan(o) => plan::plan(self, state, o),
-            Op::Gather(_) => Err(self.core.unsupported(op.name())),
+            Op::Gather(o) => gather::gather(self, state, o),
             Op::Combine(o) => elementwise::combine(self, state, o),
         }
     }
@@ -304,9 +304,19 @@ impl Core {
     }
 }
 
-/// Adapter, driver, and the kernels it gets.
-fn describe(id: &str, adapter: &wgpu::Adapter, tier: Tier) -> DeviceInfo {
+/// Adapter, driver, the kernels it gets, and the limits that they keep: all that a report is to say of it.
+fn describe(core: &Core, adapter: &wgpu::Adapter, tier: Tier) -> DeviceInfo {
     let info = adapter.get_info();
+    let mebibytes = |bytes: u64| bytes >> 20;
+    let limits = format!(
+        "bindings of {} MiB, buffers of {} MiB, {} KiB shared, {} groups, subgroups of {} to {}",
+        mebibytes(core.max_binding),
+        mebibytes(core.max_buffer),
+        adapter.limits().max_compute_workgroup_storage_size >> 10,
+        core.max_groups,
+        info.subgroup_min_size,
+        info.subgroup_max_size
+    );
     let driver = [info.driver.as_str(), info.driver_info.as_str()].join(" ");
     // A discrete card's memory is not told; one that shares the system's has that.
     let memory = match info.device_type {
@@ -314,8 +324,8 @@ fn describe(id: &str, adapter: &wgpu::Adapter, tier: Tier) -> DeviceInfo {
         _ => u64::MAX,
     };
     DeviceInfo {
-        id: id.into(),
-        name: format!("{}, {:?}, {}, {} products", info.name, info.backend, driver.trim(), tier),
+        id: core.id.clone(),
+        name: format!("{}, {:?}, {}, {tier} products ({limits})", info.name, info.backend, driver.trim()),
         memory,
         precisions: vec![Precision::F16, Precision::F32],
     }
@@ -373,7 +383,7 @@ impl Device for WgpuDevice {
     }
 
     fn tile_rows(&self, entries: usize, experts: usize) -> usize {
-        gemm::tile_rows(entries, experts)
+        tune::tile_rows(entries, experts)
     }
 
     fn alloc(&self, bytes: usize) -> Result<Buffer, DeviceError> {

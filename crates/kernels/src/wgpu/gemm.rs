@@ -4,22 +4,11 @@ use super::adapter::Tier;
 use super::device::{State, WgpuDevice};
 use super::elementwise;
 use super::memory::Window;
-use super::shader::{File, Kernel, Matrices, TILE_ROWS, Tile, has_coop};
+use super::shader::{File, Kernel, has_coop};
+use super::tune::{DEPTH, Tile, height};
 use crate::device::DeviceError;
 use crate::op::{Epilogue, Gemm, PlanBuffers, Precision, RowMap};
 use crate::tensor::{DType, Tensor, Weight};
-
-/// The tile height that suits a plan: the least of the kernel's that holds an expert's rows on average. A taller tile
-/// decodes weights less often, and rows that are padding cost a product little.
-pub(super) fn tile_rows(entries: usize, experts: usize) -> usize {
-    let average = entries.div_ceil(experts.max(1));
-    height(average)
-}
-
-/// The least height of a tile that holds so many rows, or the largest.
-fn height(rows: usize) -> usize {
-    TILE_ROWS.into_iter().map(|height| height as usize).find(|&height| rows <= height).unwrap_or(64)
-}
 
 pub(super) fn gemm(device: &WgpuDevice, state: &mut State, o: &Gemm) -> Result<(), DeviceError> {
     let core = device.core();
@@ -82,7 +71,8 @@ fn activations(
 ) -> Result<(Window, Window), DeviceError> {
     let (core, rows) = (device.core(), o.x.rows);
     let words = 4 * eights;
-    let half = core.all_of(&state.scratch(core, 1, rows * words * 4)?)?;
+    // The product reads a step beyond the last.
+    let half = core.all_of(&state.scratch(core, 1, rows * words * 4 + 2 * DEPTH as usize)?)?;
     let exponents = core.all_of(&state.scratch(core, 2, rows * 4)?)?;
     // Input rows of a plan are those of the plan, or tokens.
     let plan = if let RowMap::Segments(plan) = &o.rows { Some(plan) } else { None };
@@ -110,7 +100,7 @@ fn product(
         _ => None,
     };
     let tile = Tile::new(format, height(rows) as u32, weights.len() == 2, matrix);
-    let eights = tile.matrices.map(|Matrices { depth, .. }| o.x.cols.next_multiple_of(depth as usize) / 8);
+    let eights = tile.matrices.map(|_| o.x.cols.next_multiple_of(DEPTH as usize) / 8);
     let half = eights.map(|eights| activations(device, state, o, eights)).transpose()?;
     let (tiles, parts_of_tile) = match plan {
         None => (o.x.rows.div_ceil(tile.rows as usize), 0),
@@ -149,7 +139,7 @@ fn product(
                 Some((half, _)) => call.unviewed(half),
                 None => call.input(&o.x)?,
             };
-            let call = call.weights(part, up);
+            let call = call.weights(part, up, half.is_none());
             let call = call.optional(plan.map(|plan| &plan.stok))?.optional(plan.map(|plan| &plan.tiles))?;
             let call = call.optional(plan.map(|plan| &plan.meta))?.optional(o.bias.as_ref())?.output(out)?;
             let call = match &half {

@@ -180,16 +180,20 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Memory that is read, with a view that the kernel does not look at.
+    /// Memory with a view that the kernel does not look at.
     pub(super) fn unviewed(mut self, window: &Window) -> Self {
-        self.bound.push((window.clone(), true));
+        self.bound.push((window.clone(), false));
         self.head.extend([0; 4]);
         self
     }
 
     /// The part of a weight that is in one buffer; `part` goes to the head.
-    pub(super) fn part(mut self, part: &Part) -> Self {
-        self.bound.push((part.window.clone(), true));
+    pub(super) fn part(self, part: &Part) -> Self {
+        self.part_as(part, true)
+    }
+
+    fn part_as(mut self, part: &Part, read_only: bool) -> Self {
+        self.bound.push((part.window.clone(), read_only));
         self.head.extend(part.words);
         self
     }
@@ -200,9 +204,9 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// The parts of two weights, and the codebooks.
-    pub(super) fn weights(self, first: &Part, second: &Part) -> Self {
-        self.part(first).part(second).codebooks()
+    /// The parts of two weights, bound as the kernel declares them, and the codebooks.
+    pub(super) fn weights(self, first: &Part, second: &Part, read_only: bool) -> Self {
+        self.part_as(first, read_only).part_as(second, read_only).codebooks()
     }
 
     /// The codebooks.

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use argon_gguf::Format;
 
 use super::codebooks;
+use super::tune::{DEPTH, MATRICES, Matrices, Matrix, TILE_ROWS, Tile};
 
 const PRELUDE: &str = include_str!("shaders/prelude.wgsl");
 const REDUCE: &str = include_str!("shaders/reduce.wgsl");
@@ -22,6 +23,7 @@ pub enum File {
     Copy,
     DeltaNet,
     Embed,
+    Gather,
     Gemm,
     GemmCoop,
     Hyper,
@@ -43,6 +45,7 @@ impl File {
             File::Copy => include_str!("shaders/copy.wgsl"),
             File::DeltaNet => include_str!("shaders/delta_net.wgsl"),
             File::Embed => include_str!("shaders/embed.wgsl"),
+            File::Gather => include_str!("shaders/gather.wgsl"),
             File::Gemm => include_str!("shaders/gemm.wgsl"),
             File::GemmCoop => include_str!("shaders/gemm_coop.wgsl"),
             File::Hyper => include_str!("shaders/hyper.wgsl"),
@@ -57,45 +60,9 @@ impl File {
 
     /// Whether its kernels sum over a group of 256 threads.
     fn reduces(self) -> bool {
-        matches!(self, File::Act | File::Norm | File::Ple | File::Route)
+        matches!(self, File::Act | File::Gather | File::Norm | File::Ple | File::Route)
     }
 }
-
-/// What a product is compiled for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Tile {
-    /// Output rows of a workgroup: 16, 32 or 64.
-    pub rows: u32,
-    /// Weight rows of a workgroup.
-    pub slots: u32,
-    /// Half of them belong to a second weight.
-    pub swiglu: bool,
-    /// What the product by matrices has beside that.
-    pub matrices: Option<Matrices>,
-}
-
-/// A cooperative matrix of f16 factors and f32 sums, and what bounds a workgroup that uses it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Matrix {
-    /// Rows, columns and depth: 8 or 16.
-    pub size: u32,
-    /// Threads that share one.
-    pub subgroup: u32,
-    /// Bytes of shared memory that a workgroup can have.
-    pub shared: u32,
-}
-
-/// How a workgroup is made of matrices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Matrices {
-    /// What it is made of.
-    pub matrix: Matrix,
-    /// Columns of k at a time.
-    pub depth: u32,
-}
-
-/// Weight rows of a workgroup of the portable product.
-const SLOTS: u32 = 64;
 
 /// One kernel: an entry point of a file, compiled for a weight format and a tile where it depends on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -118,6 +85,7 @@ const PLAIN: &[(File, &[&str])] = &[
     (File::Conv, &["conv", "conv_state"]),
     (File::Copy, &["fill", "copy", "add", "fill_half", "copy_half", "scatter_half"]),
     (File::DeltaNet, &["delta_prepare", "delta_net"]),
+    (File::Gather, &["gather", "gather_h"]),
     (File::Hyper, &["hyper_write", "gate_mean"]),
     (File::Norm, &["rms_norm"]),
     (File::Plan, &["hist", "scan_blocks", "scan_experts", "scan_rows", "place"]),
@@ -126,20 +94,6 @@ const PLAIN: &[(File, &[&str])] = &[
     (File::Route, &["route"]),
     (File::SelectBlocks, &["mean_pool", "block_scores", "select_blocks"]),
 ];
-
-/// Heights of a product's tiles.
-pub const TILE_ROWS: [u32; 3] = [16, 32, 64];
-
-/// Cooperative matrices that kernels are translated for, as tests see to: Apple's, a software driver's, NVIDIA's, AMD's.
-pub const MATRICES: [Matrix; 4] = [
-    Matrix { size: 8, subgroup: 32, shared: 32 << 10 },
-    Matrix { size: 8, subgroup: 8, shared: 32 << 10 },
-    Matrix { size: 16, subgroup: 32, shared: 48 << 10 },
-    Matrix { size: 16, subgroup: 64, shared: 64 << 10 },
-];
-
-/// Shared memory that is enough for the product by matrices, whatever the format.
-pub const LEAST_SHARED: u32 = 31 << 10;
 
 /// Whether weights of a format are multiplied as f16: formats of the range of f32 are not.
 pub fn has_coop(format: Format) -> bool {
@@ -210,113 +164,95 @@ impl Kernel {
 }
 
 impl Tile {
-    /// The tile of a height for products with weights of a format; by matrices, the largest that shared memory holds.
-    pub fn new(format: Format, rows: u32, swiglu: bool, matrix: Option<Matrix>) -> Self {
-        let Some(matrix) = matrix else {
-            return Self { rows, slots: SLOTS, swiglu, matrices: None };
-        };
-        let tile = |slots| Self { rows, slots, swiglu, matrices: Some(Matrices { matrix, depth: 32 }) };
-        [128, 64].map(tile).into_iter().find(|tile| tile.shared_bytes(format) <= matrix.shared).unwrap_or(tile(64))
-    }
-
-    /// Columns of the output that a workgroup makes.
-    pub fn columns(&self) -> u32 {
-        if self.swiglu { self.slots / 2 } else { self.slots }
-    }
-
-    /// Subgroups that share a workgroup's rows and its columns.
-    fn warps(&self, matrix: Matrix) -> [u32; 2] {
-        let rows = (self.rows / matrix.size).min(2);
-        [rows, (self.slots / matrix.size).min(8 / rows)]
-    }
-
-    /// Columns of k whose weights are fetched together: whole blocks.
-    fn chunk(format: Format, depth: u32) -> u32 {
-        depth.max(format.block_len() as u32)
-    }
-
-    /// Bytes of a row's chunk.
-    fn chunk_bytes(format: Format, depth: u32) -> u32 {
-        Self::chunk(format, depth) / format.block_len() as u32 * format.block_bytes() as u32
-    }
-
-    /// Bytes of shared memory that gemm_coop.wgsl declares; none for the portable product.
-    pub fn shared_bytes(&self, format: Format) -> u32 {
-        let Some(Matrices { matrix, depth }) = self.matrices else { return 0 };
-        let [rows, columns] = self.warps(matrix);
-        let tiles = (self.rows + self.slots) * (depth + 8) * 2;
-        let raw_words = (Self::chunk_bytes(format, depth) + 6) / 4;
-        let raw = self.slots * ((raw_words + 1) | 1) * 4;
-        let products = rows * columns * matrix.size * matrix.size * 4;
-        let tables = match format {
-            Format::IQ2_XS => 512 * 16 + 16 * 8,
-            Format::IQ4_NL => 256 * 4,
-            _ => 0,
-        };
-        let rest = 4 * self.slots + 8 * self.rows + 12;
-        tiles + raw + products + tables + rest
-    }
-
     fn constants(&self, format: Format) -> String {
-        let (rows, slots) = (self.rows, self.slots);
-        let mut text =
-            format!("const TILE_ROWS = {rows}u;\nconst SLOTS = {slots}u;\nconst SWIGLU = {};\n", self.swiglu);
-        if let Some(Matrices { matrix, depth }) = self.matrices {
-            let Matrix { size, subgroup, .. } = matrix;
-            let [warp_rows, warp_columns] = self.warps(matrix);
-            let unit = if scalar_tiles(matrix) { "f16" } else { "vec4<f16>" };
-            for (name, value) in [
-                ("FRAGMENT", size),
-                ("SUBGROUP", subgroup),
-                ("DEPTH", depth),
-                ("WARP_ROWS", warp_rows),
-                ("WARP_COLUMNS", warp_columns),
-                ("CHUNK", Self::chunk(format, depth)),
-                ("CHUNK_BYTES", Self::chunk_bytes(format, depth)),
-                ("UNIT", if scalar_tiles(matrix) { 1 } else { 4 }),
-            ] {
-                writeln!(text, "const {name} = {value}u;").expect("text grows");
-            }
-            writeln!(text, "alias Unit = {unit};").expect("text grows");
-            for (role, number) in [("A", "f16"), ("B", "f16"), ("C", "f32")] {
-                writeln!(text, "alias Matrix{role} = coop_mat{size}x{size}<{number}, {role}>;").expect("text grows");
-            }
+        let Self { rows, slots, swiglu, .. } = *self;
+        let mut text = format!("const TILE_ROWS = {rows}u;\nconst SLOTS = {slots}u;\nconst SWIGLU = {swiglu};\n");
+        let Some(matrices) = self.matrices else { return text };
+        let Matrix { size, subgroup, .. } = matrices.matrix;
+        let [warp_rows, warp_columns] = matrices.warps;
+        let chunk_bytes = matrices.chunk_bytes(format);
+        for (name, value) in [
+            ("FRAGMENT", size),
+            ("SUBGROUP", subgroup),
+            ("DEPTH", DEPTH),
+            ("WARP_ROWS", warp_rows),
+            ("WARP_COLUMNS", warp_columns),
+            ("CHUNK", matrices.chunk),
+            ("CHUNK_BYTES", chunk_bytes),
+            ("REGIONS", matrices.regions),
+            ("PRODUCTS", matrices.products()),
+            ("UNIT", if scalar_tiles(&matrices) { 1 } else { 4 }),
+        ] {
+            writeln!(text, "const {name} = {value}u;").expect("text grows");
+        }
+        let unit = if scalar_tiles(&matrices) { "f16" } else { "vec4<f16>" };
+        writeln!(text, "alias Unit = {unit};").expect("text grows");
+        for (role, number) in [("A", "f16"), ("B", "f16"), ("C", "f32")] {
+            writeln!(text, "alias Matrix{role} = coop_mat{size}x{size}<{number}, {role}>;").expect("text grows");
         }
         text
     }
 
-    /// Repeats each line that names a variable in braces for every value of it, with the value in its place.
+    /// Writes out what WGSL cannot be asked to repeat. A line that names a variable in braces is there once for each of its
+    /// values, with the value in its place:
+    ///
+    /// * `{r}`, `{s}`: fragments of rows, and of columns, of a subgroup; what stands in `[[ ]]` is repeated for each `{s}`
+    ///   within its line
+    /// * `{e}`: sixteen weights of a thread; `{x}`: its eights of the input; `{h}`, `{u}`: its words of the first and the
+    ///   second weight
+    /// * `{v}` (never or once) and `{f}` (never or four times): where tiles are made of vectors, and of single numbers
+    ///
+    /// The block behind a line `// for each {d}` is there once for each fragment of a step. So a subgroup with two fragments
+    /// of columns has, of `let b_{s} = tile[{s}u];`, the lines `let b_0 = tile[0u];` and `let b_1 = tile[1u];`.
     fn unroll(&self, format: Format, text: &str) -> String {
-        let Some(Matrices { matrix, depth }) = self.matrices else {
+        let Some(matrices) = self.matrices else {
             return unroll(text, &[("{r}", self.rows / 8), ("{x}", self.rows.div_ceil(32))]);
         };
-        let [warp_rows, warp_columns] = self.warps(matrix);
-        let threads = warp_rows * warp_columns * matrix.subgroup;
-        let words = self.columns() * ((Self::chunk_bytes(format, depth) + 6) / 4);
-        let strips = self.slots / matrix.size / warp_columns;
+        let size = matrices.matrix.size;
+        let threads = matrices.threads();
+        let words = (self.columns() * matrices.raw_words(format)).div_ceil(threads);
+        let strips = self.slots / size / matrices.warps[1];
         let each_strip = |inner: &str| (0..strips).map(|s| inner.replace("{s}", &s.to_string())).collect::<String>();
         let mut pieces = text.split("[[");
         let mut within = String::from(pieces.next().unwrap_or_default());
         for (inner, after) in pieces.filter_map(|piece| piece.split_once("]]")) {
             within += &(each_strip(inner) + after);
         }
-        let scalar = scalar_tiles(matrix);
+        let scalar = scalar_tiles(&matrices);
         let ranges = [
-            ("{r}", self.rows / matrix.size / warp_rows),
+            ("{r}", self.rows / size / matrices.warps[0]),
             ("{s}", strips),
-            ("{x}", (self.rows * depth / 8).div_ceil(threads)),
-            ("{h}", words.div_ceil(threads)),
-            ("{u}", if self.swiglu { words.div_ceil(threads) } else { 0 }),
+            ("{e}", (self.slots * DEPTH / 16).div_ceil(threads)),
+            ("{x}", (self.rows * DEPTH / 8).div_ceil(threads)),
+            ("{h}", words),
+            ("{u}", if self.swiglu { words } else { 0 }),
             ("{v}", if scalar { 0 } else { 1 }),
             ("{f}", if scalar { 4 } else { 0 }),
         ];
-        unroll(&within, &ranges)
+        unroll(&repeat_block(&within, DEPTH / size), &ranges)
     }
 }
 
 /// Metal loads its matrices, which are 8 x 8, from arrays of numbers; others are faster from vectors.
-fn scalar_tiles(matrix: Matrix) -> bool {
-    matrix.size == 8
+fn scalar_tiles(matrices: &Matrices) -> bool {
+    matrices.matrix.size == 8
+}
+
+/// The block behind the line `// for each {d}`, `count` times.
+fn repeat_block(text: &str, count: u32) -> String {
+    let Some((before, (block, after))) = text
+        .split_once("// for each {d}\n")
+        .and_then(|(before, rest)| Some((before, rest.split_once(&format!("\n{}}}\n", indent(rest)))?)))
+    else {
+        return text.into();
+    };
+    let blocks: String = (0..count).map(|d| block.replace("{d}", &d.to_string()) + "\n}\n").collect();
+    [before, &blocks, after].concat()
+}
+
+/// The blanks that a text begins with.
+fn indent(text: &str) -> &str {
+    &text[..text.len() - text.trim_start().len()]
 }
 
 fn unroll(text: &str, ranges: &[(&str, u32)]) -> String {
@@ -356,6 +292,7 @@ fn decoder(format: Format, halves: bool) -> String {
     let mut chosen = vec![named(&exact).expect("every format of weights has a section")];
     if halves {
         text += "struct EightHalves {\n    a: vec4<f16>,\n    b: vec4<f16>,\n}\n";
+        text += "struct Sixteen {\n    first: EightHalves,\n    second: EightHalves,\n}\n";
         let any = rounded.last().map(|section| section.text);
         chosen.extend(named(&rounded).or(any));
     }

@@ -40,14 +40,7 @@ fn act_f16(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) gro
         most = max(most, abs(x[begin + c]));
     }
     most = group_max(thread, most);
-    var s = 0;
-    // 65520 and more would round to infinity. Infinity itself has no such power.
-    if most >= 65520.0 && most < 3.4e38 {
-        s = i32(bitcast<u32>(most) >> 23u) - 127 - 15; // most = m * 2^(s + 15), m in 1..2
-        if most * power_of_two(-s) >= 65520.0 {
-            s += 1;
-        }
-    }
+    let s = range_exponent(most);
     if thread == 0u {
         exponents[row] = s;
     }

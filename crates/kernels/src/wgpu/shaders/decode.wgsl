@@ -8,7 +8,8 @@
 // Operations and their order are those of argon_gguf::quant::decode.
 //
 // The product by matrices wants f16. It calls prepare(thread, threads) once, before a barrier, then
-//     halves_at(row, column)      the same eight weights, rounded to f16 once
+//     sixteen_at(row, column)     sixteen weights, rounded to f16 once: from `column`, a multiple of 16, of the chunk of a row
+//                                 that begins at byte `row`, which is some blocks, or one of 256
 // Formats that are decoded faster in f16 have a section of their own whose names begin with HALVES; others share the last one.
 
 struct Eight {
@@ -413,7 +414,7 @@ fn decode(block: u32, eight: u32) -> Eight {
 // Magnitudes are kept as eighths, and the odd factor of the scale is multiplied first: both are exact, so that a weight is
 // rounded once.
 var<workgroup> grid: array<array<vec4<f16>, 2>, 512>;
-var<workgroup> plus_minus: array<vec4<f16>, 16>;
+var<workgroup> plus_minus: array<array<vec4<f16>, 2>, 128>;
 
 fn prepare(thread: u32, threads: u32) {
     for (var i = thread; i < 512u; i += threads) {
@@ -421,22 +422,30 @@ fn prepare(thread: u32, threads: u32) {
         grid[i][0] = vec4<f16>(unsigned_bytes(entry.x) * 0.125);
         grid[i][1] = vec4<f16>(unsigned_bytes(entry.y) * 0.125);
     }
-    if thread < 16u {
-        plus_minus[thread] = vec4<f16>(1.0 - 2.0 * vec4<f32>((vec4(thread) >> vec4(0u, 1u, 2u, 3u)) & vec4(1u)));
+    for (var i = thread; i < 128u; i += threads) {
+        let signs = even_signs(i);
+        plus_minus[i][0] = vec4<f16>(1.0 - 2.0 * vec4<f32>((vec4(signs) >> vec4(0u, 1u, 2u, 3u)) & vec4(1u)));
+        plus_minus[i][1] = vec4<f16>(1.0 - 2.0 * vec4<f32>((vec4(signs) >> vec4(4u, 5u, 6u, 7u)) & vec4(1u)));
     }
 }
 
-fn halves_at(row: u32, column: u32) -> EightHalves {
-    let block = row + column / BLOCK * BLOCK_BYTES;
-    let eight = column % BLOCK / 8u;
-    let code = half_word_at(block + 2u + 2u * eight);
-    let signs = even_signs(code >> 9u);
-    let odd = f16(2u * nibble_at(block + 66u, eight / 2u) + 1u);
-    let d = f16(half_at(block));
-    return EightHalves(
-        grid[code & 511u][0] * plus_minus[signs & 15u] * odd * d,
-        grid[code & 511u][1] * plus_minus[signs >> 4u] * odd * d,
-    );
+fn signed_entry(code: u32, odd: f16, d: f16) -> EightHalves {
+    let entry = code & 511u;
+    let signs = (code >> 9u) & 127u;
+    return EightHalves(grid[entry][0] * plus_minus[signs][0] * odd * d, grid[entry][1] * plus_minus[signs][1] * odd * d);
+}
+
+// A chunk is one block. It begins at an even byte, so that two codes lie in a word or in the halves of two.
+fn sixteen_at(block: u32, column: u32) -> Sixteen {
+    let run = column / 16u;
+    let codes = block + 2u;
+    let shift = codes % 4u * 8u;
+    let word = codes / 4u + run;
+    let two = (weight_word(word) >> shift) | ((weight_word(word + 1u) << (31u - shift)) << 1u);
+    let scale = block + 66u + run / 2u;
+    let odd = f16(2u * ((weight_word(scale / 4u) >> (scale % 4u * 8u + run % 2u * 4u)) & 15u) + 1u);
+    let d = f16(unpack2x16float(half_word_at(block)).x);
+    return Sixteen(signed_entry(two, odd, d), signed_entry(two >> 16u, odd, d));
 }
 
 //= HALVES IQ4_NL
@@ -456,11 +465,15 @@ fn four_halves(nibbles: u32, d: f16) -> vec4<f16> {
     return vec4(pairs[two & 255u], pairs[(two >> 16u) & 255u]) * d;
 }
 
-fn halves_at(row: u32, column: u32) -> EightHalves {
+fn sixteen_at(row: u32, column: u32) -> Sixteen {
     let block = row + column / BLOCK * BLOCK_BYTES;
-    let picks = nibbles(block + 2u, column % BLOCK / 8u);
+    let shift = (block + 2u) % 4u * 8u;
+    let i = (block + 2u) / 4u;
+    let w = vec4(weight_word(i), weight_word(i + 1u), weight_word(i + 2u), weight_word(i + 3u));
+    let bytes = (w >> vec4(shift)) | ((vec4(w.yzw, weight_word(i + 4u)) << vec4(31u - shift)) << vec4(1u));
+    let n = (bytes >> vec4(column % BLOCK / 16u * 4u)) & vec4(0x0f0f0f0fu);
     let d = f16(half_at(block));
-    return EightHalves(four_halves(picks.x, d), four_halves(picks.y, d));
+    return Sixteen(EightHalves(four_halves(n.x, d), four_halves(n.y, d)), EightHalves(four_halves(n.z, d), four_halves(n.w, d)));
 }
 
 //= HALVES
@@ -469,4 +482,8 @@ fn prepare(thread: u32, threads: u32) {}
 fn halves_at(row: u32, column: u32) -> EightHalves {
     let eight = weights_at(row, column);
     return EightHalves(vec4<f16>(eight.a), vec4<f16>(eight.b));
+}
+
+fn sixteen_at(row: u32, column: u32) -> Sixteen {
+    return Sixteen(halves_at(row, column), halves_at(row, column + 8u));
 }

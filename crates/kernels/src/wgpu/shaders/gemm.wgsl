@@ -8,6 +8,8 @@
 // cannot ask for a loop to be unrolled, and sums must not leave the registers.
 
 @group(0) @binding(1) var<storage, read_write> x: array<f32>;
+@group(0) @binding(2) var<storage, read> w_words: array<u32>;
+@group(0) @binding(3) var<storage, read> up_words: array<u32>;
 
 const THREADS = 128u;
 const DEPTH = 16u;

@@ -66,6 +66,17 @@ fn power_of_two(n: i32) -> f32 {
     return bitcast<f32>(u32(n + 127) << 23u);
 }
 
+// The least s for which 2^-s times a number of this size is inside the range of f16: 65520 and more would round to infinity.
+// 0 for infinity itself, which has no such power.
+fn range_exponent(most: f32) -> i32 {
+    let bits = bitcast<u32>(most);
+    if most < 65520.0 || bits >= 0x7f800000u {
+        return 0;
+    }
+    let s = i32(bits >> 23u) - 127 - 15; // most = m * 2^(s + 15), m in 1..2
+    return s + i32(most * power_of_two(-s) >= 65520.0);
+}
+
 // e^x within 2 ulp; 0 and infinity where it leaves the range.
 fn exponential(x: f32) -> f32 {
     if x > 88.7228 {

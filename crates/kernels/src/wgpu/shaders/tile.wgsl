@@ -29,8 +29,6 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(2) var<storage, read> w_words: array<u32>;
-@group(0) @binding(3) var<storage, read> up_words: array<u32>;
 @group(0) @binding(4) var<storage, read> table_words: array<u32>;
 @group(0) @binding(5) var<storage, read_write> stok: array<i32>;
 @group(0) @binding(6) var<storage, read_write> tiles: array<u32>;
