@@ -19,6 +19,8 @@
 //! Invariant: an output element is computed by one thread, by operations whose order depends on K alone: its bits are the
 //! same for any number of threads, any block, and any neighbours.
 
+#[cfg(target_arch = "x86_64")]
+mod across;
 mod ahead;
 mod epilogue;
 mod f32;
@@ -33,6 +35,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::CpuDevice;
+#[cfg(target_arch = "x86_64")]
+use super::isa::Avx512;
 use super::isa::{Floats, Isa, LANES};
 use super::memory::{View, ViewMut, WeightRows};
 use crate::device::DeviceError;
@@ -44,7 +48,7 @@ use integer::Tile;
 use quantise::{Quantised, Words};
 use rows::Segment;
 pub(super) use tune::tile_rows;
-use unpack::{Coding, Panel, Stretch};
+use unpack::{Coding, Stretch};
 
 /// The modes that this device has, its default first.
 pub(super) const PRECISIONS: &[Precision] = &[Precision::Int8, Precision::F16, Precision::F32];
@@ -121,6 +125,9 @@ enum Inputs<'a> {
     Int8(Coding, Arc<Quantised>),
     /// 16-bit integers in two planes.
     Int16(Coding, Arc<Quantised>),
+    /// Either, in so many planes, for products across the lanes.
+    #[cfg(target_arch = "x86_64")]
+    Across(Avx512, usize, Arc<Quantised>),
 }
 
 impl<'a> Inputs<'a> {
@@ -131,21 +138,32 @@ impl<'a> Inputs<'a> {
         weight: &Weight,
         used: impl Fn(usize) -> bool + Sync,
     ) -> Self {
-        match (o.precision, unpack::coding(device.isa, weight.format)) {
-            (Precision::Int8, Some(coding)) => {
-                Inputs::Int8(coding, Arc::new(Quantised::new::<1>(device, x, coding, used)))
-            }
-            (Precision::F16, Some(coding)) => {
-                Inputs::Int16(coding, Arc::new(Quantised::new::<2>(device, x, coding, used)))
-            }
-            _ => Inputs::Floats(x),
+        let Some(coding) = unpack::coding(device.isa, weight.format) else { return Inputs::Floats(x) };
+        let (planes, x) = match o.precision {
+            Precision::Int8 => (1, Quantised::new::<1, { Words::<1>::LEN }>(device, x, coding, used)),
+            Precision::F16 => (2, Quantised::new::<2, { Words::<2>::LEN }>(device, x, coding, used)),
+            _ => return Inputs::Floats(x),
+        };
+        let x = Arc::new(x);
+        match (coding, planes) {
+            #[cfg(target_arch = "x86_64")]
+            (Coding { across: Some(avx512), .. }, _) => Inputs::Across(avx512, planes, x),
+            (_, 1) => Inputs::Int8(coding, x),
+            _ => Inputs::Int16(coding, x),
         }
+    }
+
+    /// Whether products have blocks of a weight row in their lanes.
+    fn across(&self) -> bool {
+        !matches!(self, Inputs::Floats(_) | Inputs::Int8(..) | Inputs::Int16(..))
     }
 
     fn row_bytes(&self) -> usize {
         match self {
             Inputs::Floats(x) => x.cols() * size_of::<f32>(),
             Inputs::Int8(_, x) | Inputs::Int16(_, x) => x.row_bytes(),
+            #[cfg(target_arch = "x86_64")]
+            Inputs::Across(_, _, x) => x.row_bytes(),
         }
     }
 }
@@ -174,6 +192,7 @@ impl<'a> Job<'a> {
         };
         let shape = tune::Shape {
             panels: width.div_ceil(LANES),
+            across: parts.iter().any(|part: &Part| part.inputs.across()),
             row_bytes: parts.iter().map(|part: &Part| part.inputs.row_bytes()).max().unwrap_or(0),
             segments: segments.len(),
             out_bytes: o.out.len() * size_of::<f32>(),
@@ -246,38 +265,32 @@ impl<'a> Job<'a> {
         let (bytes, stride) = (self.bytes(unit, panel, p), part.weight.row_bytes);
         let k = part.weight.cols;
         let mut ahead = Ahead::new(ahead, k / 32);
-        for first in (0..k).step_by(self.config.depth) {
-            let columns = first..k.min(first + self.config.depth);
-            let len = columns.len();
-            let stretch = Stretch { format: part.weight.format, bytes, stride, lanes: cols.len(), cols: columns };
-            match &part.inputs {
-                Inputs::Floats(x) => {
-                    let panel = unpack::grown(floats, len);
+        let all = Stretch { format: part.weight.format, bytes, stride, lanes: cols.len(), cols: 0..k };
+        match &part.inputs {
+            #[cfg(target_arch = "x86_64")]
+            Inputs::Across(avx512, planes, x) => {
+                let block = across::Block { x, rows, sums };
+                match planes {
+                    1 => across::multiply::<1, { Words::<1>::LEN }>(*avx512, &all, &mut ahead, floats, block),
+                    _ => across::multiply::<2, { Words::<2>::LEN }>(*avx512, &all, &mut ahead, floats, block),
+                }
+            }
+            Inputs::Floats(x) => {
+                for stretch in all.cut(self.config.depth) {
+                    let panel = unpack::grown(floats, stretch.cols.len());
                     f32::unpack(&stretch, &mut ahead, panel);
                     for tile in tune::tiles(rows.len(), self.config.tile_rows) {
-                        f32::multiply(isa, *x, &rows[tile.clone()], first, panel, &mut sums[tile]);
+                        f32::multiply(isa, *x, &rows[tile.clone()], stretch.cols.start, panel, &mut sums[tile]);
                     }
                 }
-                Inputs::Int8(coding, x) => {
-                    let panel = &mut codes.panel(coding, len);
-                    self.integers::<1, { Words::<1>::LEN }>(
-                        *coding,
-                        &stretch,
-                        &mut ahead,
-                        panel,
-                        Tile { x, rows, first, sums },
-                    );
-                }
-                Inputs::Int16(coding, x) => {
-                    let panel = &mut codes.panel(coding, len);
-                    self.integers::<2, { Words::<2>::LEN }>(
-                        *coding,
-                        &stretch,
-                        &mut ahead,
-                        panel,
-                        Tile { x, rows, first, sums },
-                    );
-                }
+            }
+            Inputs::Int8(coding, x) => {
+                let block = Tile { x, rows, first: 0, sums };
+                self.integers::<1, { Words::<1>::LEN }>(*coding, &all, &mut ahead, codes, block);
+            }
+            Inputs::Int16(coding, x) => {
+                let block = Tile { x, rows, first: 0, sums };
+                self.integers::<2, { Words::<2>::LEN }>(*coding, &all, &mut ahead, codes, block);
             }
         }
         if let Some(bias) = part.bias {
@@ -285,23 +298,22 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Unpacks a stretch and adds its products with a block of rows, however many.
+    /// Unpacks stretch after stretch and adds its products with a block of rows, however many.
     fn integers<const PLANES: usize, const W: usize>(
         &self,
         coding: Coding,
-        stretch: &Stretch,
+        weights: &Stretch,
         ahead: &mut Ahead,
-        panel: &mut Panel,
+        codes: &mut unpack::Memory,
         block: Tile,
     ) {
-        let Tile { x, rows, first, sums } = block;
-        for tile in tune::tiles(rows.len(), self.config.tile_rows) {
-            let unpacked = tile.start > 0;
-            let tile = Tile { x, rows: &rows[tile.clone()], first, sums: &mut sums[tile] };
-            if unpacked {
+        for stretch in weights.cut(self.config.depth) {
+            let panel = &mut codes.panel(&coding, stretch.cols.len());
+            unpack::unpack(self.isa, &stretch, ahead, panel);
+            for tile in tune::tiles(block.rows.len(), self.config.tile_rows) {
+                let (rows, sums) = (&block.rows[tile.clone()], &mut block.sums[tile]);
+                let tile = Tile { x: block.x, rows, first: stretch.cols.start, sums };
                 integer::multiply::<PLANES, W>(self.isa, coding, tile, panel);
-            } else {
-                unpack::unpack_and_multiply::<PLANES, W>(self.isa, coding, stretch, ahead, tile, panel);
             }
         }
     }

@@ -13,7 +13,7 @@ use half::f16;
 
 pub(super) use portable::Portable;
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86::{Avx2, Avx512, store, transpose};
+pub(super) use x86::{Avx2, Avx512, store};
 
 /// Lanes of a vector of 32-bit numbers, on every instruction set.
 pub(super) const LANES: usize = 16;

@@ -28,32 +28,18 @@ pub(super) struct Tile<'a> {
     pub sums: &'a mut [Floats],
 }
 
-/// Where the codes of a panel come from.
-pub(super) trait Supply {
-    /// Puts block `b` of 32 columns into the panel. Blocks are asked for in order.
-    fn block(&mut self, b: usize, panel: &mut Panel);
-}
-
-/// A panel that is unpacked already.
-struct Ready;
-
-impl Supply for Ready {
-    #[inline(always)]
-    fn block(&mut self, _: usize, _: &mut Panel) {}
-}
-
 /// Multiplies a tile with a panel. The activations have `PLANES` planes of [`Words`] with `W` words in all.
-pub(super) fn multiply<const PLANES: usize, const W: usize>(isa: Isa, coding: Coding, tile: Tile, panel: &mut Panel) {
+pub(super) fn multiply<const PLANES: usize, const W: usize>(isa: Isa, coding: Coding, tile: Tile, panel: &Panel) {
     match coding {
         Coding { group: 16, min: false, .. } => {
-            isa.run(Multiply::<PLANES, W, 2, NARROW, _> { tile, panel, supply: Ready });
+            isa.run(Multiply::<PLANES, W, 2, NARROW> { tile, panel });
         }
         Coding { group: 16, min: true, .. } => {
-            isa.run(Multiply::<PLANES, W, 2, MIN, _> { tile, panel, supply: Ready });
+            isa.run(Multiply::<PLANES, W, 2, MIN> { tile, panel });
         }
-        Coding { min: true, .. } => isa.run(Multiply::<PLANES, W, 1, MIN, _> { tile, panel, supply: Ready }),
-        Coding { zero: 128, .. } => isa.run(Multiply::<PLANES, W, 1, WIDE, _> { tile, panel, supply: Ready }),
-        Coding { .. } => isa.run(Multiply::<PLANES, W, 1, NARROW, _> { tile, panel, supply: Ready }),
+        Coding { min: true, .. } => isa.run(Multiply::<PLANES, W, 1, MIN> { tile, panel }),
+        Coding { zero: 128, .. } => isa.run(Multiply::<PLANES, W, 1, WIDE> { tile, panel }),
+        Coding { .. } => isa.run(Multiply::<PLANES, W, 1, NARROW> { tile, panel }),
     }
 }
 
@@ -68,22 +54,20 @@ struct Lanes<'a> {
 }
 
 /// Codes up to 127.
-pub(super) const NARROW: u8 = 0;
+const NARROW: u8 = 0;
 /// Codes up to 255.
 const WIDE: u8 = 1;
 /// Codes up to 127 and minima.
 const MIN: u8 = 2;
 
-/// One tile with one panel; `GROUPS` groups share a block of activations, `KIND` is one of the above. A panel is unpacked
-/// while it is multiplied where `supply` does so: shuffles and products keep different ports of a processor busy.
-pub(super) struct Multiply<'a, 'b, const PLANES: usize, const W: usize, const GROUPS: usize, const KIND: u8, U> {
-    pub tile: Tile<'a>,
-    pub panel: &'a mut Panel<'b>,
-    pub supply: U,
+/// One tile with one panel; `GROUPS` groups share a block of activations, `KIND` is one of the above.
+struct Multiply<'a, 'b, const PLANES: usize, const W: usize, const GROUPS: usize, const KIND: u8> {
+    tile: Tile<'a>,
+    panel: &'a Panel<'b>,
 }
 
-impl<const PLANES: usize, const W: usize, const GROUPS: usize, const KIND: u8, U: Supply> Kernel
-    for Multiply<'_, '_, PLANES, W, GROUPS, KIND, U>
+impl<const PLANES: usize, const W: usize, const GROUPS: usize, const KIND: u8> Kernel
+    for Multiply<'_, '_, PLANES, W, GROUPS, KIND>
 {
     type Output = ();
 
@@ -93,17 +77,16 @@ impl<const PLANES: usize, const W: usize, const GROUPS: usize, const KIND: u8, U
     }
 }
 
-impl<const PLANES: usize, const W: usize, const GROUPS: usize, const KIND: u8, U: Supply>
-    Multiply<'_, '_, PLANES, W, GROUPS, KIND, U>
+impl<const PLANES: usize, const W: usize, const GROUPS: usize, const KIND: u8>
+    Multiply<'_, '_, PLANES, W, GROUPS, KIND>
 {
     #[inline(always)]
     fn tile<S: Simd, const R: usize>(self, simd: S) {
-        let Self { tile: Tile { x, rows, first, sums }, panel, mut supply } = self;
+        let Self { tile: Tile { x, rows, first, sums }, panel } = self;
         let blocks = panel.codes.len() / QUADS;
         let x: [*const [i32; W]; R] = std::array::from_fn(|r| x.row::<W>(rows[r])[first / BLOCK..][..blocks].as_ptr());
         let mut totals: [S::F32; R] = std::array::from_fn(|r| simd.load(&sums[r]));
         for b in 0..blocks {
-            supply.block(b, panel);
             // SAFETY: below the number of blocks, as long as which the slices were cut above.
             let x: [&[i32; W]; R] = std::array::from_fn(|r| unsafe { &*x[r].add(b) });
             // SAFETY: below `panel.codes.len() / QUADS`.

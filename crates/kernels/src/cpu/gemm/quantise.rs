@@ -6,7 +6,7 @@
 
 use super::unpack::{Coding, Order};
 use crate::cpu::CpuDevice;
-use crate::cpu::isa::{Kernel, Simd};
+use crate::cpu::isa::{Floats, Kernel, LANES, Simd};
 use crate::cpu::memory::View;
 
 /// Activations that share a scale.
@@ -32,30 +32,36 @@ impl<const PLANES: usize> Words<PLANES> {
 
 /// Rows of quantised activations.
 pub(super) struct Quantised {
-    /// `[row][block][word]`
+    /// `[row][block][word]`, or `[row][chunk of sixteen blocks][word][block]`
     words: Vec<i32>,
+    /// The first word, in a cache line's first place.
+    first: usize,
     /// Words of a row.
     stride: usize,
 }
 
 impl Quantised {
     /// Quantises the rows of `x` for weights of one coding; only rows for which `used` holds.
-    pub fn new<const PLANES: usize>(
+    pub fn new<const PLANES: usize, const W: usize>(
         device: &CpuDevice,
         x: View<f32>,
         coding: Coding,
         used: impl Fn(usize) -> bool + Sync,
     ) -> Self {
-        let stride = x.cols() / BLOCK * Words::<PLANES>::LEN;
-        let mut words = vec![0; x.rows() * stride];
+        let blocks = x.cols() / BLOCK;
+        let stride =
+            if coding.across.is_some() { blocks.next_multiple_of(LANES) } else { blocks } * Words::<PLANES>::LEN;
+        let mut words = vec![0; x.rows() * stride + LANES];
+        let first = words.as_ptr().align_offset(align_of::<Floats>());
         if stride > 0 {
-            device.team.for_each_chunk(&mut words, ROWS * stride, |chunk, words| {
+            let rows = &mut words[first..][..x.rows() * stride];
+            device.team.for_each_chunk(rows, ROWS * stride, |chunk, words| {
                 for (i, words) in words.chunks_exact_mut(stride).enumerate().filter(|(i, _)| used(ROWS * chunk + i)) {
-                    device.isa.run(Row::<PLANES> { x: x.row(ROWS * chunk + i), coding, words });
+                    device.isa.run(Row::<PLANES, W> { x: x.row(ROWS * chunk + i), coding, words });
                 }
             });
         }
-        Self { words, stride }
+        Self { words, first, stride }
     }
 
     /// Bytes of a row.
@@ -65,27 +71,35 @@ impl Quantised {
 
     /// Blocks of `W` words of a row.
     pub fn row<const W: usize>(&self, row: usize) -> &[[i32; W]] {
-        self.words[row * self.stride..(row + 1) * self.stride].as_chunks().0
+        self.words[self.first + row * self.stride..][..self.stride].as_chunks().0
+    }
+
+    /// All rows, as chunks of sixteen blocks of `V` words in sixteen lanes, and the chunks of a row.
+    pub fn across<const V: usize>(&self) -> (&[[Floats; V]], usize) {
+        let words = &self.words[self.first..self.words.len() - (LANES - self.first)];
+        (bytemuck::cast_slice::<i32, Floats>(words).as_chunks().0, self.stride / (V * LANES))
     }
 }
 
 /// Quantises one row.
-struct Row<'a, const PLANES: usize> {
+struct Row<'a, const PLANES: usize, const W: usize> {
     x: &'a [f32],
     coding: Coding,
     words: &'a mut [i32],
 }
 
-impl<const PLANES: usize> Kernel for Row<'_, PLANES> {
+impl<const PLANES: usize, const W: usize> Kernel for Row<'_, PLANES, W> {
     type Output = ();
 
     // Loops over arrays of constant length, and no closures, so that all of it becomes vector code.
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let Self { x, coding, words } = self;
+        let Self { x, coding, words: all } = self;
         let zero = if coding.zero == 128 && S::WIDE_SIGNED { 0 } else { i32::from(coding.zero) };
         let (blocks, _) = x.as_chunks::<BLOCK>();
-        for (x, words) in blocks.iter().zip(words.chunks_exact_mut(Words::<PLANES>::LEN)) {
+        let mut lane = [0; W];
+        for (b, x) in blocks.iter().enumerate() {
+            let words = if coding.across.is_some() { &mut lane } else { &mut all.as_chunks_mut::<W>().0[b] };
             let (mut q, scale) = quantise(x, if PLANES == 1 { 127.0 } else { 127.0 * 257.0 });
             if PLANES == 2 {
                 let mut high = [0; BLOCK];
@@ -112,6 +126,12 @@ impl<const PLANES: usize> Kernel for Row<'_, PLANES> {
                 *word = if coding.min { (sum as f32).to_bits() as i32 } else { -zero * sum };
             }
             words[Words::<PLANES>::SCALE] = scale.to_bits() as i32;
+            if coding.across.is_some() {
+                let chunk = &mut all.as_chunks_mut::<LANES>().0[b / LANES * W..][..W];
+                for (vector, word) in chunk.iter_mut().zip(lane) {
+                    vector[b % LANES] = word;
+                }
+            }
         }
     }
 }
@@ -126,16 +146,22 @@ fn store(q: &[i32; BLOCK], order: Order, words: &mut [i32]) {
     let (words, _) = words.as_chunks_mut::<{ BLOCK / 4 }>();
     match order {
         Order::Plain => words[0] = bytemuck::cast(bytes),
-        Order::Pairs => {
-            // Word w of four has byte w of words 0, 2, 1 and 3.
-            let plain: [u32; BLOCK / 4] = bytemuck::cast(bytes);
-            for (i, word) in words[0].iter_mut().enumerate() {
-                let (first, shift) = (i / 4 * 4, 8 * (i % 4));
-                let [a, b, c, d] = [first, first + 2, first + 1, first + 3].map(|word| plain[word] >> shift & 0xff);
-                *word = (a | b << 8 | c << 16 | d << 24) as i32;
-            }
-        }
+        Order::Pairs => words[0] = transposed(bytes, [0, 2, 1, 3]),
+        Order::Fours => words[0] = transposed(bytes, [0, 1, 2, 3]),
     }
+}
+
+/// Word w of four has byte w of those four words, in that order.
+#[inline(always)]
+fn transposed(bytes: [u8; BLOCK], order: [usize; 4]) -> [i32; BLOCK / 4] {
+    let plain: [u32; BLOCK / 4] = bytemuck::cast(bytes);
+    let mut words = [0; BLOCK / 4];
+    for (i, word) in words.iter_mut().enumerate() {
+        let (first, shift) = (i / 4 * 4, 8 * (i % 4));
+        let [a, b, c, d] = order.map(|word| plain[first + word] >> shift & 0xff);
+        *word = (a | b << 8 | c << 16 | d << 24) as i32;
+    }
+    words
 }
 
 /// The integers nearest to `x / scale` with the scale that makes the largest of them `largest`.

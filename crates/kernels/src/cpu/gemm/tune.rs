@@ -9,6 +9,8 @@ use crate::cpu::isa::Isa;
 pub(super) struct Shape {
     /// Panels of [`LANES`] output columns.
     pub panels: usize,
+    /// Whether lanes are blocks of a weight row.
+    pub across: bool,
     /// Bytes of an input row as the kernels read it.
     pub row_bytes: usize,
     /// Segments of the product.
@@ -39,6 +41,10 @@ pub(super) struct Config {
 /// Bytes of input rows that a block may have.
 const BLOCK_BYTES: usize = 512 << 10;
 
+/// Most rows of a block where lanes are blocks of a weight row: a chunk of their activations (704 bytes a row) stays in the
+/// L1 cache.
+const ACROSS_ROWS: usize = 32;
+
 /// An output up to this size may still be in a cache when it is read.
 const CACHE_BYTES: usize = 2 << 20;
 
@@ -48,7 +54,8 @@ const UNITS_A_THREAD: usize = 8;
 /// The cutting of a product.
 pub(super) fn config(shape: &Shape, isa: Isa) -> Config {
     let tile_rows = isa.tile_rows();
-    let most = (BLOCK_BYTES / shape.row_bytes.max(1)).clamp(tile_rows, 256);
+    let most = if shape.across { ACROSS_ROWS } else { 256 };
+    let most = (BLOCK_BYTES / shape.row_bytes.max(1)).clamp(tile_rows, most);
     let blocks = shape.largest.div_ceil(most).max(1);
     let block_rows = shape.largest.div_ceil(blocks).max(1);
     let runs = (shape.threads * UNITS_A_THREAD).div_ceil((shape.segments * blocks).max(1));

@@ -6,7 +6,7 @@
 //! `argon_gguf::quant::decode`; a test holds the two together.
 
 #[cfg(target_arch = "x86_64")]
-mod avx512;
+pub(super) mod avx512;
 mod iq;
 mod k;
 mod legacy;
@@ -20,7 +20,6 @@ use argon_gguf::quant::blocks::*;
 use bytemuck::Pod;
 
 use super::ahead::Ahead;
-use super::integer::{self, Tile};
 use crate::cpu::isa::{Codes, Floats, Isa, Kernel, LANES, Simd};
 
 /// How a format's weights are integers.
@@ -34,6 +33,8 @@ pub(super) struct Coding {
     pub min: bool,
     /// Which columns share a quad of the panel.
     pub order: Order,
+    /// The capability by which lanes are blocks of a weight row, where they are.
+    pub across: Option<Across>,
 }
 
 /// Which columns of 16 share a quad: four columns that one byte product takes together.
@@ -43,15 +44,18 @@ pub(super) enum Order {
     Plain,
     /// Quad q has columns `q, q + 8, q + 4, q + 12`: what comes of unpacking two octets side by side.
     Pairs,
+    /// Quad q has columns `q, q + 4, q + 8, q + 12`: what comes of unpacking four quads side by side.
+    Fours,
 }
 
 #[cfg(test)]
 impl Order {
     /// The column, of 16, of byte `i` of the quads.
-    fn column(self, i: usize) -> usize {
+    pub fn column(self, i: usize) -> usize {
         match self {
             Order::Plain => i,
             Order::Pairs => i / 4 + [0, 8, 4, 12][i % 4],
+            Order::Fours => i / 4 + 4 * (i % 4),
         }
     }
 }
@@ -96,14 +100,31 @@ macro_rules! with_block {
 
 /// How a format's weights are integers; `None` for plain floats.
 pub(super) fn coding(isa: Isa, format: Format) -> Option<Coding> {
-    fn of<B: Coded<N>, const N: usize>(order: Order) -> Option<Coding> {
-        Some(Coding { group: B::GROUP, zero: B::ZERO, min: B::MIN, order })
+    fn of<B: Coded<N>, const N: usize>(across: Option<(Across, Order)>) -> Option<Coding> {
+        let order = across.map_or(Order::Plain, |(_, order)| order);
+        Some(Coding { group: B::GROUP, zero: B::ZERO, min: B::MIN, order, across: across.map(|(across, _)| across) })
     }
-    let order = match format {
-        Format::IQ2_XS if own(isa, format).is_some() => Order::Pairs,
-        _ => Order::Plain,
-    };
-    with_block!(format, B => of::<B, _>(order), None)
+    with_block!(format, B => of::<B, _>(across(isa, format)), None)
+}
+
+/// What proves that [`super::across`] can run.
+#[cfg(target_arch = "x86_64")]
+pub(super) type Across = crate::cpu::isa::Avx512;
+
+/// It cannot.
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) type Across = std::convert::Infallible;
+
+/// The capability and the order of columns for a format whose lanes are blocks of a weight row.
+#[cfg(target_arch = "x86_64")]
+fn across(isa: Isa, format: Format) -> Option<(Across, Order)> {
+    isa.avx512().zip(super::across::order(format))
+}
+
+/// None are, without AVX-512.
+#[cfg(not(target_arch = "x86_64"))]
+fn across(_: Isa, _: Format) -> Option<(Across, Order)> {
+    None
 }
 
 /// [`LANES`] weight rows side by side, some of their columns.
@@ -162,6 +183,14 @@ pub(super) struct Stretch<'a> {
 }
 
 impl<'a> Stretch<'a> {
+    /// Its columns, at most `depth` at a time.
+    pub fn cut(&self, depth: usize) -> impl Iterator<Item = Stretch<'a>> {
+        let Stretch { format, bytes, stride, lanes, ref cols } = *self;
+        let Range { start, end } = *cols;
+        let part = move |first| Stretch { format, bytes, stride, lanes, cols: first..end.min(first + depth) };
+        (start..end).step_by(depth).map(part)
+    }
+
     /// The bytes of those columns, of each row.
     pub fn rows(&self) -> impl Iterator<Item = &'a [u8]> {
         let at = |col: usize| col / self.format.block_len() * self.format.block_bytes();
@@ -180,23 +209,6 @@ pub(super) fn unpack(isa: Isa, weights: &Stretch, ahead: &mut Ahead, panel: &mut
         return avx512::unpack(avx512, weights, ahead, panel);
     }
     with_block!(weights.format, B => blocks::<B, _>(isa, weights, ahead, panel), unreachable!("plain floats have no codes"));
-}
-
-/// Unpacks a stretch and multiplies a tile with it, at the same time where that pays.
-pub(super) fn unpack_and_multiply<const PLANES: usize, const W: usize>(
-    isa: Isa,
-    coding: Coding,
-    weights: &Stretch,
-    ahead: &mut Ahead,
-    tile: Tile,
-    panel: &mut Panel,
-) {
-    #[cfg(target_arch = "x86_64")]
-    if let (Some(avx512), LANES, true) = (isa.avx512(), weights.lanes, avx512::multiplies(weights.format)) {
-        return avx512::multiply::<PLANES, W>(avx512, weights, ahead, tile, panel);
-    }
-    unpack(isa, weights, ahead, panel);
-    integer::multiply::<PLANES, W>(isa, coding, tile, panel);
 }
 
 /// The capability by which a format is unpacked with instructions of its own.
@@ -323,6 +335,9 @@ mod tests {
     fn panels_are_the_decoded_weights() {
         for isa in Isa::available() {
             for (format, coding) in Format::ALL.iter().filter_map(|&format| Some((format, coding(isa, format)?))) {
+                if coding.across.is_some() {
+                    continue; // Never in a panel: `across` has a test of its own.
+                }
                 for (lanes, cols) in [(LANES, 768), (LANES, format.block_len()), (5, 256 + format.block_len())] {
                     let row_bytes = format.row_bytes(cols).unwrap();
                     let bytes = bytes(row_bytes * lanes);

@@ -1,30 +1,38 @@
 //! Unpacking with AVX-512, for the formats where it pays: sixteen rows at once, from bytes to a panel in registers.
 
-mod grid;
+pub(in crate::cpu::gemm) mod grid;
 mod nibble;
 
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
 use argon_gguf::Format;
+use argon_gguf::quant::blocks::{BlockIQ4_NL, BlockIQ4_XS, BlockMXFP4};
+use nibble::Runs;
 
-use super::super::integer::{Multiply, NARROW, Supply, Tile};
 use super::{Ahead, Panel, Stretch, clear_from};
 use crate::cpu::isa::{Avx512, LANES};
 
 /// Whether [`unpack`] takes a format.
 pub(super) fn takes(format: Format) -> bool {
-    matches!(format, Format::IQ2_XS | Format::IQ4_NL)
+    matches!(format, Format::IQ4_NL | Format::IQ4_XS | Format::MXFP4)
 }
 
 /// Unpacks a stretch of a format that is [taken](takes).
 pub(super) fn unpack(avx512: Avx512, weights: &Stretch, ahead: &mut Ahead, panel: &mut Panel) {
     match weights.format {
-        Format::IQ2_XS => all(grid::Iq2Xs::new(avx512, weights, ahead), panel),
-        Format::IQ4_NL => all(nibble::Iq4Nl::new(avx512, weights, ahead), panel),
+        Format::IQ4_NL => all(Runs::<BlockIQ4_NL>::new(avx512, weights, ahead), panel),
+        Format::IQ4_XS => all(Runs::<BlockIQ4_XS>::new(avx512, weights, ahead), panel),
+        Format::MXFP4 => all(Runs::<BlockMXFP4>::new(avx512, weights, ahead), panel),
         format => unreachable!("{format} is not taken"),
     }
     clear_from(weights.lanes, panel);
+}
+
+/// Where the codes of a panel come from.
+trait Supply {
+    /// Puts block `b` of 32 columns into the panel. Blocks are asked for in order.
+    fn block(&mut self, b: usize, panel: &mut Panel);
 }
 
 /// All blocks of a panel.
@@ -34,34 +42,16 @@ fn all(mut supply: impl Supply, panel: &mut Panel) {
     }
 }
 
-/// Whether [`multiply`] takes a format: IQ2_XS at ten rows gains a fifteenth, IQ4_NL gains nothing.
-pub(super) fn multiplies(format: Format) -> bool {
-    matches!(format, Format::IQ2_XS)
-}
-
-/// Unpacks a stretch of sixteen rows in a format for which [`multiplies`] holds, and multiplies a tile with it meanwhile.
-pub(super) fn multiply<const PLANES: usize, const W: usize>(
-    avx512: Avx512,
-    weights: &Stretch,
-    ahead: &mut Ahead,
-    tile: Tile,
-    panel: &mut Panel,
-) {
-    assert!(multiplies(weights.format) && weights.lanes == LANES);
-    let supply = grid::Iq2Xs::new(avx512, weights, ahead);
-    avx512.run(Multiply::<PLANES, W, 2, NARROW, _> { tile, panel, supply });
-}
-
 /// Some blocks of sixteen rows, as many in each.
-struct Rows<'a, B> {
+pub(in crate::cpu::gemm) struct Rows<'a, B> {
     first: [*const B; LANES],
-    blocks: usize,
+    pub blocks: usize,
     life: PhantomData<&'a B>,
 }
 
 impl<'a, B: bytemuck::Pod> Rows<'a, B> {
     /// The blocks of a stretch; rows that are missing repeat the last.
-    fn new(weights: &Stretch<'a>) -> Self {
+    pub fn new(weights: &Stretch<'a>) -> Self {
         const { assert!(align_of::<B>() == 1) }
         let Stretch { format, bytes, stride, lanes, cols } = weights;
         assert!(size_of::<B>() == format.block_bytes() && *lanes > 0);
@@ -73,6 +63,13 @@ impl<'a, B: bytemuck::Pod> Rows<'a, B> {
         Self { first, blocks: end - start, life: PhantomData }
     }
 
+    /// Block `b` of a row, or another one if it has none.
+    #[inline(always)]
+    pub fn block<'b>(&'b self, row: usize, b: usize, other: &'b B) -> &'b B {
+        // SAFETY: inside the bytes that `new` checked.
+        if b < self.blocks { unsafe { &*self.first[row].add(b) } } else { other }
+    }
+
     /// Block `b` of every row.
     #[inline(always)]
     fn at(&self, b: usize) -> [&'a B; LANES] {
@@ -82,18 +79,34 @@ impl<'a, B: bytemuck::Pod> Rows<'a, B> {
     }
 }
 
+/// A table in whole cache lines: no look-up reads two.
+#[repr(C, align(64))]
+struct Lines<const N: usize>([[u8; 64]; N]);
+
+impl<const N: usize> Lines<N> {
+    const fn new<const LEN: usize>(table: &[u8; LEN]) -> Self {
+        assert!(LEN == 64 * N);
+        let mut lines = [[0; 64]; N];
+        let mut i = 0;
+        while i < LEN {
+            lines[i / 64][i % 64] = table[i];
+            i += 1;
+        }
+        Self(lines)
+    }
+
+    /// Line `i`.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn line(&self, i: usize) -> __m512i {
+        bytes(&self.0[i])
+    }
+}
+
 /// A vector of 64 bytes.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn bytes(from: &[u8; 64]) -> __m512i {
     // SAFETY: as long as a vector.
     unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
-}
-
-/// Sixteen halves as floats.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn halves(from: &[[u8; 2]; LANES]) -> __m512 {
-    // SAFETY: as long as a vector.
-    unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.as_ptr().cast())) }
 }

@@ -94,7 +94,7 @@ fn digits(bytes: &[u8], codes: &mut [u8]) {
 const LARGEST: u8 = 12;
 
 /// The 4-bit floats, doubled, moved so that none is negative.
-static FP4: [u8; 16] = {
+pub(super) static FP4: [u8; 16] = {
     let mut codes = [0; 16];
     let mut i = 0;
     while i < 16 {
