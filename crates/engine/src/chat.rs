@@ -107,6 +107,9 @@ const FUEL_PER_BYTE: u64 = 1;
 
 impl ChatTemplate {
     /// Compiles a template. `bos_token` and `eos_token` are the texts that it may write.
+    ///
+    /// # Errors
+    /// [`ChatError::Syntax`] with its line.
     pub fn new(source: &str, bos_token: Option<&str>, eos_token: Option<&str>) -> Result<Self, ChatError> {
         let mut environment = environment::transformers();
         environment.add_template_owned(NAME, environment::without_generation_tags(source)).map_err(|error| {
@@ -116,6 +119,9 @@ impl ChatTemplate {
     }
 
     /// The template in a file, if it has one.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and for a key of the wrong type.
     pub fn from_gguf(metadata: &Metadata, tokenizer: &Tokenizer) -> Result<Option<Self>, ChatError> {
         let Some(source) = metadata.str("tokenizer.chat_template")? else { return Ok(None) };
         let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id).ok());
@@ -123,6 +129,9 @@ impl ChatTemplate {
     }
 
     /// The chat as text.
+    ///
+    /// # Errors
+    /// [`ChatError::Refused`] if the template refuses the chat, [`ChatError::TooMuchWork`], and [`ChatError::Render`] with its line.
     pub fn render(&self, messages: &[Message], options: &ChatOptions) -> Result<String, ChatError> {
         let mut environment = self.environment.clone();
         let bytes: usize = messages.iter().map(|message| message.role.len() + message.content.len()).sum();
@@ -151,6 +160,9 @@ impl ChatTemplate {
 
     /// The chat as ids: BOS in front where the file asks for it and the template does not write it, the template's
     /// control tokens as tokens, those in the messages as text.
+    ///
+    /// # Errors
+    /// As [`render`](Self::render), and as [`Tokenizer::encode`].
     pub fn encode(
         &self,
         tokenizer: &Tokenizer,

@@ -87,6 +87,9 @@ impl Engine {
     /// not read for the sake of a short prompt.
     ///
     /// A tokenizer that cannot be built is no obstacle to running token ids; [`Engine::tokenizer`] reports it.
+    ///
+    /// # Errors
+    /// [`EngineError`] with the key, tensor or option that is wrong; of the device, that it has not enough memory.
     pub fn load(gguf: Gguf, device: Arc<dyn Device>, options: EngineOptions) -> Result<Self, EngineError> {
         let precision = precision(device.as_ref(), &options)?;
         let config = Config::read(&gguf)?;
@@ -108,6 +111,9 @@ impl Engine {
     }
 
     /// The model's tokenizer, or why the file's cannot be used.
+    ///
+    /// # Errors
+    /// [`EngineError::Tokenizer`], the same at every call.
     pub fn tokenizer(&self) -> Result<&Tokenizer, EngineError> {
         self.0.tokenizer.as_ref().map_err(Clone::clone)
     }
@@ -118,6 +124,10 @@ impl Engine {
     }
 
     /// A new conversation: all memory that it will need is claimed now.
+    ///
+    /// # Errors
+    /// [`EngineError::Option`], [`EngineError::Plan`] for a chunk too large to plan, and the device's, that it has not enough
+    /// memory.
     pub fn session(&self, options: SessionOptions) -> Result<Session, EngineError> {
         Session::new(self.0.clone(), options)
     }

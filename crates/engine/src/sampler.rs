@@ -97,6 +97,9 @@ impl Candidate {
 
 impl Sampler {
     /// Checks the options and seeds the random numbers.
+    ///
+    /// # Errors
+    /// [`SamplerError::Option`] names the one that is outside its range.
     pub fn new(options: SamplerOptions) -> Result<Self, SamplerError> {
         let SamplerOptions { temperature, top_p, min_p, repeat_penalty, .. } = options;
         for (option, value, valid, range) in [
@@ -117,6 +120,9 @@ impl Sampler {
     ///
     /// `logits [vocabulary]`: of the next token, by id; minus infinity excludes one. `history`: the ids so far, the latest
     /// last; it is read for the repetition penalty only.
+    ///
+    /// # Errors
+    /// [`SamplerError`] for logits that are not numbers or leave no token to pick.
     pub fn sample(&mut self, logits: &[f32], history: &[u32]) -> Result<u32, SamplerError> {
         self.gather(logits)?;
         self.penalise(history);

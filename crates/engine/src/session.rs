@@ -11,6 +11,7 @@ use argon_kernels::op::Fill;
 use argon_kernels::{DType, Device, DeviceError};
 
 use crate::EngineError;
+use crate::chat::common_prefix;
 use crate::engine::Loaded;
 use crate::model::pass::{Chunk, Pass};
 use crate::model::{Scratch, State};
@@ -180,6 +181,9 @@ impl Session {
     }
 
     /// [`prefill`](Self::prefill) in the sight of `probe`, without stops.
+    ///
+    /// # Errors
+    /// As [`prefill`](Self::prefill), but never [`EngineError::Stopped`].
     pub fn prefill_probed(
         &mut self,
         tokens: &[u32],
@@ -190,6 +194,9 @@ impl Session {
     }
 
     /// [`prefill`](Self::prefill) in the sight of `probe`.
+    ///
+    /// # Errors
+    /// As [`prefill`](Self::prefill).
     pub fn prefill_watched(
         &mut self,
         tokens: &[u32],
@@ -227,6 +234,9 @@ impl Session {
     }
 
     /// Forgets everything: afterwards the session is like a new one, to the bit.
+    ///
+    /// # Errors
+    /// Of the device; the session must be reset again then.
     pub fn reset(&mut self) -> Result<(), EngineError> {
         self.unfinished = true;
         self.mark = None;
@@ -246,8 +256,11 @@ impl Session {
     /// back, so that a model that has them returns to the last [mark](Self::mark) before the difference, and without one
     /// starts over: `kept` is less than [`len`](Self::len) was. After an error that left the session unfinished nothing is
     /// kept.
+    ///
+    /// # Errors
+    /// Of the device; the session must be [reset](Self::reset) then.
     pub fn keep(&mut self, prompt: &[u32]) -> Result<usize, EngineError> {
-        let common = self.tokens.iter().zip(prompt).take_while(|(held, wanted)| held == wanted).count();
+        let common = common_prefix(&self.tokens, prompt);
         let kept = common.min(prompt.len().saturating_sub(1));
         if self.unfinished {
             self.reset()?;
@@ -264,6 +277,9 @@ impl Session {
 
     /// Remembers this place in the conversation, instead of any other, for [`keep`](Self::keep) to come back to: copies the
     /// recurrent states to the host.
+    ///
+    /// # Errors
+    /// [`EngineError::Unfinished`], and of the device. The session and its mark stay as they were.
     pub fn mark(&mut self) -> Result<(), EngineError> {
         if self.unfinished {
             return Err(EngineError::Unfinished);
@@ -283,6 +299,9 @@ impl Session {
 
     /// Writes everything that the session holds to `out`, its [mark](Self::mark) too, for
     /// [`Engine::restore`](crate::Engine::restore). Of the caches only what is in use is written.
+    ///
+    /// # Errors
+    /// [`EngineError::Unfinished`], [`EngineError::SessionFile`], and of the device.
     pub fn save(&self, out: impl Write) -> Result<(), EngineError> {
         if self.unfinished {
             return Err(EngineError::Unfinished);
@@ -299,6 +318,9 @@ impl Session {
     }
 
     /// Copies the session's state to the host: what is in use of every tensor that it keeps.
+    ///
+    /// # Errors
+    /// Of the device.
     pub fn state(&self) -> Result<Vec<StatePart>, EngineError> {
         let part = |(layer, state): (usize, crate::state::StateTensor)| {
             let values = read_f32(self.engine.device.as_ref(), &state.in_use(self.len()))?;

@@ -75,11 +75,17 @@ const END_OF_GENERATION: &[&str] = &[
 
 impl Tokenizer {
     /// Builds the tokenizer of a GGUF file.
+    ///
+    /// # Errors
+    /// [`TokenizerError`] with the key that is wrong.
     pub fn from_gguf(metadata: &argon_gguf::Metadata) -> Result<Self, TokenizerError> {
         Self::new(&TokenizerData::from_gguf(metadata)?)
     }
 
     /// Builds the tokenizer that `data` describes, or says which key is wrong.
+    ///
+    /// # Errors
+    /// [`TokenizerError`] with the key that is wrong.
     pub fn new(data: &TokenizerData) -> Result<Self, TokenizerError> {
         let spelling = match data.model.as_str() {
             "gpt2" => Spelling::ByteLevel,
@@ -112,6 +118,9 @@ impl Tokenizer {
     }
 
     /// The ids of `text` alone, without BOS or EOS.
+    ///
+    /// # Errors
+    /// [`TokenizerError::TextTooLong`] and [`TokenizerError::NoTokenForByte`].
     pub fn encode(&self, text: &str, special: Special) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = Vec::new();
         for fragment in self.special.split(text, special) {
@@ -148,6 +157,9 @@ impl Tokenizer {
     /// The ids of a whole prompt: `text`, with BOS before and EOS behind it where the file asks for them.
     ///
     /// A text that already begins with BOS (a chat template wrote it) or ends with EOS does not get a second one.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
     pub fn encode_prompt(&self, text: &str, special: Special) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = self.encode_with_bos(text, special)?;
         if let Some(eos) = self.eos.filter(|eos| self.add_eos && ids.last() != Some(eos)) {
@@ -158,6 +170,9 @@ impl Tokenizer {
 
     /// The ids of `text`, with BOS before it where the file asks for it and `text` does not begin with it. For a chat,
     /// whose end the template decides.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
     pub fn encode_with_bos(&self, text: &str, special: Special) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = self.encode(text, special)?;
         if let Some(bos) = self.bos.filter(|bos| self.add_bos && ids.first() != Some(bos)) {
@@ -169,6 +184,9 @@ impl Tokenizer {
     /// The text of `ids`, control tokens included; bytes that are not UTF-8 become U+FFFD.
     ///
     /// Where SentencePiece put a space in front of a text, it is taken away again.
+    ///
+    /// # Errors
+    /// [`TokenizerError::UnknownId`].
     pub fn decode(&self, ids: &[u32]) -> Result<String, TokenizerError> {
         let prefixes = matches!(&self.model, Model::SentencePiece(model) if model.adds_space_prefix());
         let mut bytes = Vec::new();
@@ -189,16 +207,25 @@ impl Tokenizer {
     }
 
     /// The bytes that `id` stands for; of a control token, its name.
+    ///
+    /// # Errors
+    /// [`TokenizerError::UnknownId`].
     pub fn token_bytes(&self, id: u32) -> Result<&[u8], TokenizerError> {
         self.vocab.bytes(id).ok_or_else(|| self.unknown_id(id))
     }
 
     /// What `id` is for.
+    ///
+    /// # Errors
+    /// [`TokenizerError::UnknownId`].
     pub fn token_kind(&self, id: u32) -> Result<TokenKind, TokenizerError> {
         self.vocab.kind(id).ok_or_else(|| self.unknown_id(id))
     }
 
     /// The text of `id` as the file spells it.
+    ///
+    /// # Errors
+    /// [`TokenizerError::UnknownId`].
     pub fn token_text(&self, id: u32) -> Result<&str, TokenizerError> {
         self.vocab.text(id).ok_or_else(|| self.unknown_id(id))
     }

@@ -146,8 +146,8 @@ impl<'a> Binder<'a> {
         upload(self.device, values, [1, 1, values.len()])
     }
 
-    /// What is left over, and the dense weights to be looked at before they are used. A tensor that is neither bound nor known to be another part of the file is an error: without it
-    /// the answer would be another one.
+    /// What is left over, and the dense weights to be looked at before they are used. A tensor that is neither bound nor known
+    /// to be another part of the file is an error: without it the answer would be another one.
     pub fn finish(self, config: &Config) -> Result<(Leftovers, Vec<Stored>)> {
         let mut left = Leftovers::default();
         for info in self.gguf.tensors().iter().filter(|info| !self.bound.contains(&info.name)) {

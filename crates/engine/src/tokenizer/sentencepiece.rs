@@ -2,8 +2,8 @@
 //!
 //! A text is one word: spaces are written `▁`, every character is a symbol, and the neighbours whose concatenation is
 //! the token of the highest score merge first. The space in front of a text stands in front of each stretch between special
-//! tokens, as in llama.cpp and in Hugging Face's tokenizers of Llama and Mixtral. What remains unknown is spelled byte by byte (`<0xE4>`), or is the unknown
-//! token in a vocabulary without byte tokens.
+//! tokens, as in llama.cpp and in Hugging Face's tokenizers of Llama and Mixtral. What remains unknown is
+//! spelled byte by byte (`<0xE4>`), or is the unknown token in a vocabulary without byte tokens.
 
 use std::collections::HashMap;
 

@@ -20,6 +20,9 @@ impl<'t> StreamDecoder<'t> {
     }
 
     /// The text that is complete once `id` is there; bytes that are not UTF-8 become U+FFFD.
+    ///
+    /// # Errors
+    /// [`TokenizerError::UnknownId`].
     pub fn push(&mut self, id: u32) -> Result<String, TokenizerError> {
         self.pending.extend_from_slice(self.tokenizer.token_bytes(id)?);
         let mut text = String::new();
