@@ -48,10 +48,13 @@ pub(super) fn attention(device: &CudaDevice, state: &mut State, o: &Attention) -
         scale: o.scale,
     };
     let (width, v_width) = (o.q.cols, o.v.cols);
-    if on_tensor_cores(&args.k, &args.v) {
-        return tensor_cores(device, state, o, &args);
-    }
     let limit = device.machine().shared as usize;
+    let few = select.is_some() || o.q.rows < FEW_QUERIES;
+    if on_tensor_cores(&args.k, &args.v)
+        && let Some(by_query) = by_query(width, v_width, few, limit)
+    {
+        return tensor_cores(device, state, o, &args, by_query);
+    }
     let fits = [64, 32, 16].into_iter().find(|&rows| shared(width, v_width, rows) <= limit);
     let rows = fits.ok_or_else(|| DeviceError::Unsupported {
         device: device.driver.id().into(),
@@ -72,16 +75,38 @@ pub(super) fn attention(device: &CudaDevice, state: &mut State, o: &Attention) -
 fn on_tensor_cores(k: &View, v: &View) -> bool {
     [k, v].iter().all(|t| {
         let strides = t.row_stride % 8 == 0 && t.group_stride % 8 == 0;
-        t.half == 1 && t.cols % 16 == 0 && t.cols <= 256 && t.first % 16 == 0 && strides
+        t.half == 1 && t.cols > 0 && t.cols % 16 == 0 && t.cols <= 256 && t.first % 16 == 0 && strides
     })
 }
 
 /// Queries below which each has a block of threads of its own, which share its keys: more of the card has work.
 const FEW_QUERIES: usize = 16;
 
-fn tensor_cores(device: &CudaDevice, state: &mut State, o: &Attention, args: &Args) -> Result<(), DeviceError> {
+/// Whether each query has a block of threads of its own: because queries are few or choose their keys, or because more rows at once
+/// do not fit the card's shared memory. `None` if a query by itself does not fit either.
+fn by_query(width: usize, v_width: usize, few: bool, limit: usize) -> Option<bool> {
+    [false, true].into_iter().find(|&query| (query || !few) && shared_f16(width, v_width, query) + FIXED <= limit)
+}
+
+/// Bytes that attention_f16.cu takes beside them.
+const FIXED: usize = 2304;
+
+/// Bytes of shared memory that a launch asks for, as attention_f16.cu lays them out.
+fn shared_f16(width: usize, v_width: usize, by_query: bool) -> usize {
+    let (rows, keys) = if by_query { (16, 64) } else { (64, 32) };
+    let tiles = 2 * (2 * rows * (width + 8) + keys * (width + 8) + keys * (v_width + 8));
+    let results = if by_query { 4 * 4 * rows * v_width } else { 0 };
+    tiles.max(results)
+}
+
+fn tensor_cores(
+    device: &CudaDevice,
+    state: &mut State,
+    o: &Attention,
+    args: &Args,
+    by_query: bool,
+) -> Result<(), DeviceError> {
     let heads = o.q.groups / o.k.groups;
-    let by_query = o.select.is_some() || o.q.rows < FEW_QUERIES;
     let (width, v_width) = (o.q.cols, o.v.cols);
     let defines = vec![
         ("ATTENTION_WIDTH", width as u32),
@@ -89,15 +114,12 @@ fn tensor_cores(device: &CudaDevice, state: &mut State, o: &Attention, args: &Ar
         ("ATTENTION_QUERY", by_query.into()),
     ];
     let kernel = device.kernel(state, Source { file: "attention_f16.cu", defines }, "attention_f16")?;
-    let (rows, keys) = if by_query { (16, 64) } else { (64, 32) };
     let (blocks, groups) = match by_query {
         true => (o.q.rows, heads.div_ceil(16)),
-        false => ((o.q.rows * heads).div_ceil(rows), 1),
+        false => ((o.q.rows * heads).div_ceil(64), 1),
     };
-    let tiles = 2 * (2 * rows * (width + 8) + keys * (width + 8) + keys * (v_width + 8));
-    let results = if by_query { 4 * 4 * 16 * v_width } else { 0 };
     let grid = [blocks as u32, args.k.groups, groups as u32];
-    let launch = Launch { grid, block: 128, shared: tiles.max(results) as u32 };
+    let launch = Launch { grid, block: 128, shared: shared_f16(width, v_width, by_query) as u32 };
     // SAFETY: `AttentionArgs` of attention_f16.cu; views are inside their buffers and `Op::check` has compared their shapes;
     // a key is read only below pos0 + T, which the caches hold.
     unsafe { device.driver.launch(kernel, launch, args) }
@@ -108,4 +130,19 @@ fn shared(width: usize, v_width: usize, rows: usize) -> usize {
     let pitch = width.next_multiple_of(4) + 4;
     let words = rows * pitch + KEYS * pitch.max(v_width) + rows * (KEYS + 1) + rows * (KEYS + 1).div_ceil(32);
     4 * words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Shared memory of an H200, of cards of 8.6 and 8.9, and next to none.
+    #[test]
+    fn what_does_not_fit_a_card_is_cut_smaller() {
+        assert_eq!(by_query(256, 256, false, 232_448), Some(false));
+        assert_eq!(by_query(256, 256, true, 232_448), Some(true));
+        assert_eq!(by_query(256, 256, false, 101_376), Some(true));
+        assert_eq!(by_query(128, 128, false, 101_376), Some(false));
+        assert_eq!(by_query(256, 256, false, 49_152), None);
+    }
 }
