@@ -71,7 +71,7 @@ pub struct RunArgs {
     pub record_routing: Option<PathBuf>,
     #[command(flatten)]
     pub session: SessionArgs,
-    /// Context in tokens; 0: what the model was trained for [default: prompt and answer together, in a chat 8192]
+    /// Context in tokens; 0: what the model was trained for [default: prompt and answer, in a chat 8192, no longer than that]
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = count)]
     pub ctx_size: Option<usize>,
     #[command(flatten)]
@@ -100,7 +100,7 @@ pub struct ChatArgs {
 /// Where a prompt comes from.
 #[derive(Debug, Args)]
 pub struct PromptArgs {
-    /// The prompt, taken as it is [default: standard input if something is piped in, else the model's own example]
+    /// The prompt, taken as it is [default: what is piped in, else the model's own example]
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     pub prompt: Option<String>,
     /// File with the prompt, "-" for standard input; one newline at its end is dropped
@@ -175,7 +175,7 @@ pub struct LogitsArgs {
     #[command(flatten)]
     pub prompt: PromptArgs,
     /// The prompt as token ids: 1,2,3
-    #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with_all = ["prompt", "file"])]
+    #[arg(long, value_name = "IDS", value_delimiter = ',', value_parser = id, conflicts_with_all = ["prompt", "file"])]
     pub tokens: Option<Vec<u32>>,
     /// JSON file with the prompt as an array of token ids
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "file", "tokens"])]
@@ -183,9 +183,12 @@ pub struct LogitsArgs {
     /// Logits after every token, one row each, and not only after the last one
     #[arg(long)]
     pub all: bool,
-    /// The .npy file to write, f32
+    /// The .npy file to write, f32; "-" for standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
+    /// Context in tokens; 0: what the model was trained for [default: the prompt, no longer than that]
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = count)]
+    pub ctx_size: Option<usize>,
     #[command(flatten)]
     pub session: SessionArgs,
     #[command(flatten)]
@@ -339,6 +342,11 @@ pub fn parse() -> Result<Cli, Failure> {
         Some(advice) => Failure::input(advice),
         None => error.exit(),
     })
+}
+
+/// A token id; one may write a space behind the comma.
+fn id(text: &str) -> Result<u32, std::num::ParseIntError> {
+    text.trim().parse()
 }
 
 /// A number of tokens or threads.

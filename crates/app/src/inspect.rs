@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::args::InspectArgs;
 use crate::failure::{Failure, OrFail, stdout_failure};
+use crate::words::{bytes, many};
 use crate::{model, table};
 use census::{Census, Experts};
 use memory::Memory;
@@ -28,6 +29,10 @@ struct Report {
     context: Option<u64>,
     experts: Option<u64>,
     experts_used: Option<u64>,
+    /// Its kind, and its way to cut a text before.
+    tokenizer: Option<String>,
+    /// Whether there is one.
+    chat_template: bool,
     #[serde(flatten)]
     census: Census,
     /// Why the model does not run, if it does not.
@@ -91,6 +96,8 @@ impl Report {
             context: facts.context,
             experts: facts.experts.map(|experts| experts.all),
             experts_used: facts.experts.map(|experts| experts.used),
+            tokenizer: facts.tokenizer,
+            chat_template: facts.chat_template,
             census: census::take(gguf, facts.experts),
             unsupported,
             skipped,
@@ -101,7 +108,7 @@ impl Report {
     }
 
     fn print(&self, out: &mut impl Write) -> io::Result<()> {
-        let mut line = |what: &str, value: &dyn std::fmt::Display| writeln!(out, "{what:<14}{value}");
+        let mut line = |what: &str, value: &dyn std::fmt::Display| writeln!(out, "{what:<15}{value}");
         let number = |value: Option<u64>| value.map_or_else(|| "not said".into(), |value| value.to_string());
         line("file", &self.file)?;
         if self.parts > 1 {
@@ -115,20 +122,19 @@ impl Report {
         if let (Some(all), Some(used)) = (self.experts, self.experts_used) {
             line("experts", &format_args!("{all}, {used} of them per token"))?;
         }
+        line("tokenizer", &self.tokenizer.as_deref().unwrap_or("none"))?;
+        line("chat template", &if self.chat_template { "in the file (--chat)" } else { "none: no --chat" })?;
         let census = &self.census;
-        let active = census.active_parameters.map(|active| format!(", {} active per token", scaled(active, "")));
-        line("parameters", &format_args!("{}{}", scaled(census.parameters, ""), active.unwrap_or_default()))?;
-        line("size", &format_args!("{}, {:.2} bits per weight", scaled(census.bytes, "B"), census.bits_per_weight))?;
+        let active = census.active_parameters.map(|active| format!(", {} active per token", many(active)));
+        line("parameters", &format_args!("{}{}", many(census.parameters), active.unwrap_or_default()))?;
+        line("size", &format_args!("{}, {:.2} bits per weight", bytes(census.bytes), census.bits_per_weight))?;
         match (&self.unsupported, &self.memory) {
             (Some(why), _) => line("runs", &format_args!("no: {why}"))?,
             (None, Some(memory)) => {
                 line("runs", &"yes")?;
-                line("memory", &format_args!("{} of weights", scaled(memory.weights, "B")))?;
-                let (f16, f32) = (memory.per_1000_tokens_f16, memory.per_1000_tokens_f32);
-                let per =
-                    format!("{} per 1000 tokens of context ({} with an f32 cache)", scaled(f16, "B"), scaled(f32, "B"));
-                line("", &per)?;
-                line("", &format_args!("{} beside it, with chunks of {}", scaled(memory.fixed, "B"), memory.chunk))?;
+                for (i, told) in memory.describe().iter().enumerate() {
+                    line(if i == 0 { "memory" } else { "" }, told)?;
+                }
             }
             (None, None) => {}
         }
@@ -144,10 +150,10 @@ impl Report {
     }
 
     fn print_formats(&self, out: &mut impl Write) -> io::Result<()> {
-        let rows = self.census.formats.iter().map(|share| {
-            let bytes = scaled(share.bytes, "B");
-            [share.format.into(), share.tensors.to_string(), scaled(share.parameters, ""), bytes]
-        });
+        let rows =
+            self.census.formats.iter().map(|share| {
+                [share.format.into(), share.tensors.to_string(), many(share.parameters), bytes(share.bytes)]
+            });
         let header = ["format", "tensors", "weights", "bytes"];
         table::write(out, header, [false, true, true, true], &rows.collect::<Vec<_>>())
     }
@@ -172,6 +178,8 @@ struct Facts {
     hidden: Option<u64>,
     context: Option<u64>,
     experts: Option<Experts>,
+    tokenizer: Option<String>,
+    chat_template: bool,
 }
 
 impl Facts {
@@ -192,30 +200,11 @@ impl Facts {
             hidden: number("embedding_length")?,
             context: number("context_length")?,
             experts,
+            tokenizer: match (metadata.str("tokenizer.ggml.model")?, metadata.str("tokenizer.ggml.pre")?) {
+                (Some(model), Some(pre)) => Some(format!("{model}, {pre}")),
+                (model, _) => model.map(str::to_owned),
+            },
+            chat_template: metadata.str("tokenizer.chat_template")?.is_some(),
         })
-    }
-}
-
-/// A count with the prefix that keeps it below a thousand: `11.36 MB`, `17.3 M`. Thousands, not 1024.
-fn scaled(value: u64, unit: &str) -> String {
-    const PREFIXES: [&str; 5] = ["", "k", "M", "G", "T"];
-    let power = (value.checked_ilog10().unwrap_or(0) / 3).min(4);
-    if power == 0 {
-        return format!("{value} {unit}").trim_end().into();
-    }
-    let value = value as f64 / 1000f64.powi(power as i32);
-    format!("{value:.2} {}{unit}", PREFIXES[power as usize])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::scaled;
-
-    #[test]
-    fn counts_are_scaled() {
-        let shown = [0, 999, 1000, 11_357_696, 45_900_000_000].map(|value| scaled(value, "B"));
-        assert_eq!(shown, ["0 B", "999 B", "1.00 kB", "11.36 MB", "45.90 GB"]);
-        assert_eq!(scaled(12, ""), "12");
-        assert_eq!(scaled(u64::MAX, ""), "18446744.07 T");
     }
 }

@@ -1,7 +1,7 @@
 //! `argon logits`: the logits of a prompt as a NumPy file.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use argon_engine::tokenizer::Special;
 use argon_engine::{Engine, Logits, LogitsOut};
 use argon_gguf::Gguf;
 
-use crate::failure::{Failure, OrFail};
+use crate::failure::{Failure, OrFail, stdout_failure};
 use crate::interrupt::Interrupt;
 use crate::output::{self, NewFile};
 use crate::settings::{self, Tokens};
@@ -21,19 +21,30 @@ use crate::{model, npy, prompt};
 /// Of the input, or of the work; then there is no new output file.
 pub fn run(settings: settings::Logits) -> Result<(), Failure> {
     let path = settings.model.as_deref();
-    output::can_be_written(&settings.output)?;
     let gguf = model::open(path)?;
+    let to_stdout = settings.output == Path::new("-");
+    if !to_stdout {
+        output::check([("-o", settings.output.as_path())], model::files(&gguf).chain(settings.prompt.file()))?;
+    } else if io::stdout().is_terminal() {
+        return Err(Failure::input("-o -: standard output is a terminal, and logits are no text"));
+    }
     let engine = model::load(&gguf, path, &settings.device)?;
+    model::introduce(&engine, path);
     let tokens = tokens(settings.prompt, &engine, &gguf, path)?;
-    let options = settings.session.with_context(tokens.len());
+    let context = settings.context.tokens("the prompt has", tokens.len(), tokens.len(), engine.info().context)?;
+    let options = settings.session.with_context(context);
     let mut session = model::session(&engine, options, "the prompt")?;
     let which = if settings.all { Logits::All } else { Logits::Last };
     let logits = session.prefill(&tokens, which, &mut |_| ControlFlow::Continue(()));
     let logits = logits.map_err(|error| model::failure(error, &model::name(path)))?;
     let logits = logits.ok_or_else(|| Failure::work("the model gave no logits"))?;
     let shape: &[usize] = if settings.all { &[tokens.len(), logits.width] } else { &[logits.width] };
+    if to_stdout {
+        let mut out = BufWriter::new(io::stdout().lock());
+        return npy::write_f32(&mut out, shape, &logits.values).and_then(|()| out.flush()).map_err(stdout_failure);
+    }
     write(&settings.output, shape, &logits).or_work(settings.output.display())?;
-    eprintln!("{}: f32 {shape:?}, precision {}", settings.output.display(), engine.info().precision.name());
+    eprintln!("{}: f32 {shape:?}", settings.output.display());
     Ok(())
 }
 
@@ -43,6 +54,7 @@ fn tokens(prompt: Tokens, engine: &Engine, gguf: &Gguf, path: Option<&Path>) -> 
         Tokens::Ids(ids) => ids,
         Tokens::IdFile(file) => read_ids(&file, engine.info().vocabulary)?,
         Tokens::Text(source) => {
+            source.note_unread();
             let tokenizer = engine.tokenizer().map_err(|error| model::failure(error, &model::name(path)))?;
             tokenizer
                 .encode_prompt(&source.read(model::example(path, gguf)?)?.text, Special::Parse)

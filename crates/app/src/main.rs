@@ -3,6 +3,22 @@
 //! Each command has a file of its own. [`args`] is what can be typed, [`settings`] what it means, [`failure`] how a
 //! command ends otherwise than well.
 
+/// As the standard library's, but what cannot be said ends no work: standard error may be closed, or a disk that is full.
+macro_rules! eprintln {
+    ($($said:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($said)*);
+    }};
+}
+
+/// The same without a newline.
+macro_rules! eprint {
+    ($($said:tt)*) => {{
+        use std::io::Write as _;
+        let _ = write!(std::io::stderr(), $($said)*);
+    }};
+}
+
 mod args;
 mod bench;
 mod device;
@@ -22,6 +38,7 @@ mod run;
 mod settings;
 mod synth;
 mod table;
+mod words;
 
 use std::process::ExitCode;
 

@@ -8,6 +8,7 @@ use argon_gguf::Gguf;
 use crate::device;
 use crate::failure::{Failure, OrFail};
 use crate::settings::Device;
+use crate::words::counted;
 
 /// The model that is always there. What it is: `models/README.md`.
 static EMBEDDED: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../models/argon-tiny.gguf"));
@@ -74,6 +75,30 @@ pub fn warn_beyond_training(engine: &Engine, context: usize) {
     if context > trained {
         eprintln!("warning: the context of {context} tokens is beyond the {trained} that the model was trained for");
     }
+}
+
+/// One line on what runs, and the loader's warnings.
+pub fn introduce(engine: &Engine, path: Option<&Path>) {
+    let (info, device) = (engine.info(), engine.device().info());
+    eprintln!(
+        "{}: {}, {}, {} of {} experts per token; {} ({}), precision {}",
+        name(path),
+        info.architecture,
+        counted(info.layers, "layer"),
+        info.experts_used,
+        info.experts,
+        device.id,
+        device.name,
+        info.precision.name(),
+    );
+    for warning in &info.warnings {
+        eprintln!("warning: {warning}");
+    }
+}
+
+/// The files that `gguf` was read from, by name; none of the embedded model.
+pub fn files(gguf: &Gguf) -> impl Iterator<Item = (&'static str, &Path)> {
+    gguf.parts().iter().filter_map(|part| Some(("the model", part.path.as_deref()?)))
 }
 
 /// The kind of failure that an error of the engine is: the device's are its own, everything else is about the input.

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, OrFail};
 use crate::interrupt::Interrupt;
+#[cfg(unix)]
+use crate::words::bytes;
 
 /// A file on its way to its place. Dropped before [`finish`](Self::finish), it leaves nothing behind, and what was at its
 /// place is still there.
@@ -27,6 +29,64 @@ pub fn can_be_written(path: &Path) -> Result<(), Failure> {
         Ok(there) if !there.is_file() && !there.is_dir() => Ok(()),
         _ => NewFile::create(path, &Interrupt::default()).map(drop).or_input(path.display()),
     }
+}
+
+/// That each of `outputs` can be written, and is neither another one nor one of `inputs`: all by name, and by the file that
+/// a path leads to.
+///
+/// # Errors
+/// Of the input, naming both.
+pub fn check<'a>(
+    outputs: impl IntoIterator<Item = (&'static str, &'a Path)>,
+    inputs: impl IntoIterator<Item = (&'static str, &'a Path)>,
+) -> Result<(), Failure> {
+    let mut taken: Vec<(&str, PathBuf)> =
+        inputs.into_iter().filter_map(|(name, path)| Some((name, place(path)?))).collect();
+    for (name, path) in outputs {
+        can_be_written(path)?;
+        let Some(place) = place(path) else { continue };
+        if let Some((other, _)) = taken.iter().find(|(_, taken)| *taken == place) {
+            let path = path.display();
+            return Err(Failure::input(format_args!("{path}: {name} would write over {other}, the same file")));
+        }
+        taken.push((name, place));
+    }
+    Ok(())
+}
+
+/// Where a file is or will be, links followed; `None` for pipes and devices, which can be written to more than once.
+fn place(path: &Path) -> Option<PathBuf> {
+    match fs::metadata(path) {
+        Ok(there) if !there.is_file() => None,
+        Ok(_) => fs::canonicalize(path).ok(),
+        Err(_) => Some(fs::canonicalize(directory(path)).ok()?.join(path.file_name()?)),
+    }
+}
+
+/// That there is room for `size` bytes more where `path` will be, as far as the system says.
+///
+/// # Errors
+/// Of the input, with both numbers.
+#[cfg(unix)]
+pub fn has_room(path: &Path, size: u64) -> Result<(), Failure> {
+    let Ok(disk) = rustix::fs::statvfs(directory(path)) else { return Ok(()) };
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    if size <= free {
+        return Ok(());
+    }
+    let (size, free) = (bytes(size), bytes(free));
+    Err(Failure::input(format_args!("{}: it takes {size}, and there is room for {free}", path.display())))
+}
+
+/// Not asked of other systems.
+#[cfg(not(unix))]
+pub fn has_room(_path: &Path, _size: u64) -> Result<(), Failure> {
+    Ok(())
+}
+
+/// The directory that `path` is in.
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// A whole file at once.

@@ -29,6 +29,7 @@ pub fn run(settings: settings::Perplexity) -> Result<(), Failure> {
     let text = Source::from_file(settings.text).read(None)?.text;
     let gguf = model::open(path)?;
     let engine = model::load(&gguf, path, &settings.device)?;
+    model::introduce(&engine, path);
     let tokenizer = engine.tokenizer().map_err(|error| model::failure(error, &model::name(path)))?;
     let tokens = tokenizer.encode_prompt(&text, Special::AsText).or_input("the text")?;
     let windows = windows(&tokens, settings.window)?.take(settings.windows.unwrap_or(usize::MAX));

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
+use crate::words::counted;
+
 /// A bar over the tokens of a prompt with speed and time left. It comes when the prompt has taken a moment already, and
 /// never where standard error is no terminal.
 pub struct PrefillBar {
@@ -64,11 +66,6 @@ fn rate(done: u64, all: u64, elapsed: Duration) -> String {
         0 => format!("{speed:.1} tokens/s"),
         left => format!("{speed:.1} tokens/s, {:.0} s left", (left as f64 / speed).ceil()),
     }
-}
-
-/// A number of things: `1 token`, `2 tokens`.
-pub fn counted(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// How long the parts of a run took.

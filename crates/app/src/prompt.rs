@@ -31,7 +31,7 @@ pub enum Source {
     File(PathBuf),
     /// `-f -`.
     Stdin,
-    /// Nothing said: standard input if something comes from it, else the model's own example.
+    /// Nothing said: standard input, or the model's own example if that is a terminal, a null device, or silent.
     Unsaid,
 }
 
@@ -60,6 +60,11 @@ impl Source {
         if path == Path::new("-") { Source::Stdin } else { Source::File(path) }
     }
 
+    /// The file that it comes from.
+    pub fn file(&self) -> Option<&Path> {
+        if let Source::File(path) = self { Some(path) } else { None }
+    }
+
     /// Reads the prompt; `example` is the model's own, if it has one.
     ///
     /// # Errors
@@ -79,13 +84,63 @@ impl Source {
             Source::Unsaid => match (piped(example.map(|_| PATIENCE))?, example) {
                 (Some(bytes), _) => Ok(given(text(bytes, "standard input")?)),
                 (None, Some(example)) => Ok(Prompt { text: example.to_owned(), example: true }),
-                (None, None) => Err(Failure::input("no prompt: give -p TEXT or -f FILE, or pipe one in")),
+                (None, None) => Err(Failure::input(
+                    "no prompt: give -p TEXT or -f FILE, or pipe one in; argon run --chat begins a conversation",
+                )),
             },
+        }
+    }
+
+    /// Says on standard error if something is piped in that this prompt leaves unread.
+    pub fn note_unread(&self) {
+        let flag = match self {
+            Source::Text(_) => "-p",
+            Source::File(_) => "-f",
+            Source::Stdin | Source::Unsaid => return,
+        };
+        if stdin::waiting() {
+            eprintln!("note: what is piped in is not read, {flag} gives the prompt (-f - reads the pipe)");
         }
     }
 }
 
-/// What standard input holds, `None` if it is a terminal, empty, or begins with silence longer than `patience`.
+/// What is known about standard input without reading it.
+#[cfg(unix)]
+mod stdin {
+    use std::fs::{File, FileType};
+    use std::io;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileTypeExt;
+
+    fn kind() -> Option<FileType> {
+        let file = File::from(io::stdin().as_fd().try_clone_to_owned().ok()?);
+        file.metadata().ok().map(|metadata| metadata.file_type())
+    }
+
+    /// Whether it is a device, such as the null device: what is empty there was not meant to be a prompt.
+    pub fn is_device() -> bool {
+        kind().is_some_and(|kind| kind.is_char_device())
+    }
+
+    /// Whether it is a pipe with something in it. One that is silent still is not waited for.
+    pub fn waiting() -> bool {
+        let bytes = || rustix::io::ioctl_fionread(io::stdin()).unwrap_or(0);
+        kind().is_some_and(|kind| kind.is_fifo()) && bytes() > 0
+    }
+}
+
+#[cfg(not(unix))]
+mod stdin {
+    pub fn is_device() -> bool {
+        true
+    }
+
+    pub fn waiting() -> bool {
+        false
+    }
+}
+
+/// What standard input holds, `None` if it is a terminal, an empty device, or begins with silence longer than `patience`.
 fn piped(patience: Option<Duration>) -> Result<Option<Vec<u8>>, Failure> {
     if io::stdin().is_terminal() {
         return Ok(None);
@@ -111,7 +166,7 @@ fn piped(patience: Option<Duration>) -> Result<Option<Vec<u8>>, Failure> {
         _ => {}
     }
     let bytes = all.recv().or_work("standard input")?.or_input("standard input")?;
-    Ok(Some(bytes).filter(|bytes| !bytes.is_empty()))
+    Ok(Some(bytes).filter(|bytes| !(bytes.is_empty() && stdin::is_device())))
 }
 
 /// All bytes of `source`.

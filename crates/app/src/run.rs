@@ -8,18 +8,17 @@ mod saved;
 pub mod template;
 mod writer;
 
-use std::path::Path;
 use std::time::Instant;
 
-use argon_engine::Engine;
 use argon_engine::sampler::Sampler;
 use argon_engine::tokenizer::{Special, Tokenizer};
+use argon_gguf::Gguf;
 
 use crate::failure::{Failure, OrFail};
 use crate::interrupt::Interrupt;
 use crate::progress::Timings;
 use crate::prompt::{Prompt, Source};
-use crate::settings::{CHAT_CONTEXT, Context, Run};
+use crate::settings::{CHAT_CONTEXT, Run};
 use crate::{model, output};
 use chat::Chat;
 use profile::Profiler;
@@ -36,19 +35,13 @@ pub fn run(settings: Run) -> Result<(), Failure> {
     let gguf = model::open(path)?;
     let opened = start.elapsed();
     let saved = settings.session_file.as_deref().map(Saved::open).transpose()?.flatten();
-    // Before anything is computed in vain.
-    let files = [
-        settings.session_file.as_deref(),
-        settings.profile.as_ref().and_then(Option::as_deref),
-        settings.record_routing.as_deref(),
-    ];
-    files.into_iter().flatten().try_for_each(output::can_be_written)?;
+    check_files(&settings, &gguf)?;
     let held = saved.as_ref().map_or(0, Saved::tokens);
     let prompt = prompt(&settings, saved.as_ref(), model::example(path, &gguf)?)?;
     let start = Instant::now();
     let engine = model::load(&gguf, path, &settings.device)?;
     let timings = Timings { load: opened + start.elapsed(), ..Timings::default() };
-    introduce(&engine, path);
+    model::introduce(&engine, path);
     if let Some(file) = &settings.session_file {
         eprintln!("session: {}", saved.as_ref().map_or_else(|| format!("new, in {}", file.display()), Saved::describe));
     }
@@ -92,6 +85,18 @@ pub fn run(settings: Run) -> Result<(), Failure> {
         (Some(_), _) if writer.session.is_empty() => end,
         (Some(file), _) => save(file, &job.contents(&writer), &interrupt).and(end),
     }
+}
+
+/// That every file can be written, and for itself: before anything is computed in vain.
+fn check_files(settings: &Run, gguf: &Gguf) -> Result<(), Failure> {
+    let profile = settings.profile.as_ref().and_then(Option::as_deref);
+    let outputs = [
+        ("--session", settings.session_file.as_deref()),
+        ("--profile", profile),
+        ("--record-routing", settings.record_routing.as_deref()),
+    ];
+    let inputs = model::files(gguf).chain(settings.prompt.file().map(|path| ("the prompt", path)));
+    output::check(outputs.into_iter().filter_map(|(flag, path)| Some((flag, path?))), inputs)
 }
 
 /// Says and writes what was to be found out about the prompt.
@@ -140,6 +145,7 @@ fn prompt(settings: &Run, saved: Option<&Saved>, example: Option<&str>) -> Resul
         };
     }
     saved.map_or(Ok(()), Saved::expect_no_chat)?;
+    settings.prompt.note_unread();
     match saved {
         Some(saved) if saved.tokens() > 0 => Ok(Some(settings.prompt.read(Some(""))?).filter(|prompt| !prompt.example)),
         _ => settings.prompt.read(example).map(Some),
@@ -153,25 +159,6 @@ fn continue_prompt(writer: &mut Writer, ids: &[u32]) -> Result<(), Failure> {
     match writer.write_answer(logits)?.1 {
         End::Interrupted => Err(Failure::Interrupted),
         _ => Ok(()),
-    }
-}
-
-/// One line on what runs, and the loader's warnings.
-fn introduce(engine: &Engine, path: Option<&Path>) {
-    let (info, device) = (engine.info(), engine.device().info());
-    eprintln!(
-        "{}: {}, {} layers, {} of {} experts per token; {} ({}), precision {}",
-        model::name(path),
-        info.architecture,
-        info.layers,
-        info.experts_used,
-        info.experts,
-        device.id,
-        device.name,
-        info.precision.name(),
-    );
-    for warning in &info.warnings {
-        eprintln!("warning: {warning}");
     }
 }
 
@@ -200,22 +187,17 @@ fn ending(text: &str) -> &str {
 
 /// Tokens that the session needs room for: checked here against the prompt, so that nothing is computed in vain.
 fn context(settings: &Run, job: &Job, held: usize, trained: usize) -> Result<usize, Failure> {
-    let prompt = match job {
-        Job::Prompt(ids) => held.saturating_add(ids.len()),
-        Job::Chat(..) => held,
+    let (prompt, wanted) = match job {
+        Job::Chat(..) => (held, CHAT_CONTEXT.max(held)),
+        Job::Prompt(ids) => {
+            let prompt = held.saturating_add(ids.len());
+            (prompt, settings.predict.map_or(usize::MAX, |predict| prompt.saturating_add(predict)))
+        }
     };
-    let context = match (settings.context, job) {
-        (Context::Tokens(tokens), _) => tokens,
-        (Context::Trained, _) => trained,
-        (Context::Needed, Job::Chat(..)) => CHAT_CONTEXT.min(trained),
-        (Context::Needed, Job::Prompt(_)) => match settings.predict {
-            Some(predict) => prompt.saturating_add(predict).min(trained),
-            None => trained,
-        },
+    let what = match (held, job) {
+        (0, _) => "the prompt has",
+        (_, Job::Chat(..)) => "the saved chat has",
+        (_, Job::Prompt(_)) => "the saved session and the prompt have",
     };
-    if prompt > context {
-        let what = if held == 0 { "the prompt has" } else { "the saved session and the prompt have" };
-        return Err(Failure::input(format_args!("{what} {prompt} tokens, the context room for {context} (-c)")));
-    }
-    Ok(context)
+    settings.context.tokens(what, prompt, wanted, trained)
 }

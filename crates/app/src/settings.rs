@@ -4,7 +4,7 @@ mod parity;
 
 use std::hash::BuildHasher;
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use argon_engine::sampler::SamplerOptions;
 use argon_engine::{CacheTypes, SessionOptions};
@@ -198,6 +198,37 @@ pub enum Context {
     Tokens(usize),
 }
 
+impl Context {
+    /// Context as `-c` has it.
+    fn new(ctx_size: Option<usize>) -> Result<Self, Failure> {
+        match ctx_size {
+            None => Ok(Context::Needed),
+            Some(0) => Ok(Context::Trained),
+            Some(tokens) => Ok(Context::Tokens(within("--ctx-size", tokens, 1, i32::MAX as usize)?)),
+        }
+    }
+
+    /// Tokens of a session that begins with `prompt` tokens and shall have room for `wanted`, which are no fewer. Only who asks
+    /// for it gets more than the `trained` of the model.
+    ///
+    /// # Errors
+    /// Of the input if the prompt, which `what` names, does not fit; says what to do.
+    pub fn tokens(self, what: &str, prompt: usize, wanted: usize, trained: usize) -> Result<usize, Failure> {
+        const BEYOND: &str = "what the model was trained for; a larger -c goes beyond it";
+        let (context, advice) = match self {
+            Context::Tokens(tokens) => (tokens, "-c makes it larger"),
+            Context::Trained => (trained, BEYOND),
+            Context::Needed => (wanted.min(trained), BEYOND),
+        };
+        if prompt > context {
+            return Err(Failure::input(format_args!(
+                "{what} {prompt} tokens, the context has room for {context}: {advice}"
+            )));
+        }
+        Ok(context)
+    }
+}
+
 impl TryFrom<args::RunArgs> for Run {
     type Error = Failure;
 
@@ -214,11 +245,7 @@ impl TryFrom<args::RunArgs> for Run {
             session_file: args.session_file,
             profile: args.profile,
             record_routing: args.record_routing,
-            context: match args.ctx_size {
-                None => Context::Needed,
-                Some(0) => Context::Trained,
-                Some(tokens) => Context::Tokens(within("--ctx-size", tokens, 1, i32::MAX as usize)?),
-            },
+            context: Context::new(args.ctx_size)?,
             session: Session::new(args.session, DType::F16)?,
             ignore_eos: args.sampling.ignore_eos,
             sampling: Sampling::new(args.sampling)?,
@@ -302,8 +329,10 @@ pub struct Logits {
     pub prompt: Tokens,
     /// Whether every token's logits are wanted, or the last one's only.
     pub all: bool,
-    /// The file to write.
+    /// The file to write; `-` is standard output.
     pub output: PathBuf,
+    /// How much context.
+    pub context: Context,
     /// Chunks and caches.
     pub session: Session,
     /// What computes.
@@ -321,6 +350,17 @@ pub enum Tokens {
     IdFile(PathBuf),
 }
 
+impl Tokens {
+    /// The file that they come from, and what it is.
+    pub fn file(&self) -> Option<(&'static str, &Path)> {
+        match self {
+            Tokens::Text(source) => Some(("the prompt", source.file()?)),
+            Tokens::IdFile(path) => Some(("the prompt", path)),
+            Tokens::Ids(_) => None,
+        }
+    }
+}
+
 impl TryFrom<args::LogitsArgs> for Logits {
     type Error = Failure;
 
@@ -335,6 +375,7 @@ impl TryFrom<args::LogitsArgs> for Logits {
             },
             all: args.all,
             output: args.output,
+            context: Context::new(args.ctx_size)?,
             session: Session::new(args.session, DType::F32)?,
             // Numbers to compare with others' are wanted exact unless something else is asked for.
             device: Device { precision: device.precision.or(Some(Precision::F32)), ..device },
@@ -434,8 +475,8 @@ impl TryFrom<args::PerplexityArgs> for Perplexity {
     type Error = Failure;
 
     fn try_from(args: args::PerplexityArgs) -> Result<Self, Failure> {
-        if args.chunks == 0 {
-            return Err(refused("--chunks", 0, "a number from 1, or -1"));
+        if args.chunks == 0 || args.chunks < -1 {
+            return Err(refused("--chunks", args.chunks, "a number from 1, or -1"));
         }
         Ok(Perplexity {
             model: args.model,

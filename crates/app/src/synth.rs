@@ -19,7 +19,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::failure::{Failure, OrFail};
 use crate::interrupt::Interrupt;
-use crate::output::NewFile;
+use crate::output::{self, NewFile};
+use crate::words::bytes;
 use shape::{Preset, Shape};
 use tensors::Tensor;
 use types::Types;
@@ -71,9 +72,10 @@ pub fn run(args: SynthArgs) -> Result<(), Failure> {
     let plan = plan(&shape, &types)?;
     let tokens = Tokens::new(&shape.vocabulary)?;
     let (path, total) = (&args.output, plan.iter().map(|planned| planned.bytes).sum::<u64>());
+    output::has_room(path, total)?;
     let interrupt = Interrupt::catch()?;
     let mut file = create(path, args.force, &interrupt)?;
-    eprintln!("{}: {} tensors, {:.2} GB", path.display(), plan.len(), total as f64 / 1e9);
+    eprintln!("{}: {} tensors, {}", path.display(), plan.len(), bytes(total));
     for planned in plan.iter().filter(|planned| planned.substituted(&types)) {
         eprintln!("{} is {}: its rows are {} wide", planned.tensor.name, planned.format, planned.tensor.shape[0]);
     }
@@ -89,7 +91,7 @@ pub fn run(args: SynthArgs) -> Result<(), Failure> {
         Err(error) => return Err(Failure::work(format_args!("{}: {error}", path.display()))),
     }
     let seconds = start.elapsed().as_secs_f64();
-    eprintln!("written in {seconds:.1} s, {:.2} GB/s", total as f64 / 1e9 / seconds);
+    eprintln!("written in {seconds:.1} s, {}/s", bytes((total as f64 / seconds) as u64));
     Ok(())
 }
 

@@ -59,9 +59,9 @@ struct Setting {
 /// # Errors
 /// Of the input, or of the work.
 pub fn run(settings: settings::BenchModel) -> Result<(), Failure> {
-    settings.outputs.can_be_written()?;
     let path = settings.model.as_deref();
     let gguf = model::open(path)?;
+    settings.outputs.check(model::files(&gguf))?;
     let engine = model::load(&gguf, path, &settings.device)?;
     let setting = Setting::new(path, &gguf, &engine, &settings)?;
     let mut out = io::stdout().lock();

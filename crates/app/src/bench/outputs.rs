@@ -1,6 +1,6 @@
 //! The files that every bench writes where asked: one list of measurements as JSON, as CSV and as a page of pictures.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
@@ -23,12 +23,13 @@ pub struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// That all of them can be written, before anything is measured for them.
+    /// That all of them can be written, each for itself and over none of `inputs`, before anything is measured for them.
     ///
     /// # Errors
     /// Of the input, naming the file that cannot.
-    pub fn can_be_written(&self) -> Result<(), Failure> {
-        [&self.json, &self.csv, &self.html].into_iter().flatten().try_for_each(|path| output::can_be_written(path))
+    pub fn check<'a>(&'a self, inputs: impl IntoIterator<Item = (&'static str, &'a Path)>) -> Result<(), Failure> {
+        let outputs = [("--json", &self.json), ("--csv", &self.csv), ("--html", &self.html)];
+        output::check(outputs.into_iter().filter_map(|(flag, path)| Some((flag, path.as_deref()?))), inputs)
     }
 
     /// Writes those that were asked for; the page, which may have to measure more, last.

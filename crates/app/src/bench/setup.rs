@@ -41,7 +41,7 @@ impl Setup {
     /// Of the input or of the device.
     pub fn new(bench: &'static str, args: CommonArgs) -> Result<Setup, Failure> {
         let repetitions = args.repetitions()?;
-        args.outputs.can_be_written()?;
+        args.outputs.check([])?;
         let settings = settings::Device::try_from(args.device)?;
         let device = device::open(&settings, 0)?;
         let info = device.info();

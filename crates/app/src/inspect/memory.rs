@@ -5,10 +5,11 @@ use std::sync::Arc;
 use argon_engine::{CacheTypes, Engine, EngineError, EngineOptions, ModelInfo, SessionOptions};
 use argon_gguf::Gguf;
 use argon_kernels::DType;
-use argon_kernels::cpu::{CpuDevice, CpuOptions};
+use argon_kernels::cpu::{CpuDevice, CpuOptions, machine};
 use serde::Serialize;
 
 use super::meter::Meter;
+use crate::words::bytes;
 
 /// Bytes that a model and one session take.
 #[derive(Debug, PartialEq, Serialize)]
@@ -23,6 +24,12 @@ pub struct Memory {
     pub fixed: u64,
     /// Tokens of a chunk, which `fixed` depends on.
     pub chunk: usize,
+    /// Tokens of the context that the model was trained for.
+    pub trained: usize,
+    /// Of all this together, with f16 caches of so many tokens.
+    pub trained_total: u64,
+    /// Bytes of memory that this machine has.
+    pub machine: u64,
 }
 
 /// The chunk of a session by default.
@@ -47,7 +54,12 @@ impl Memory {
         let slope = |cache| Ok::<usize, EngineError>(session(long, cache)? - session(short, cache)?);
         let per_1000_tokens_f16 = slope(DType::F16)?;
         let fixed = session(short, DType::F16)?.saturating_sub(per_1000_tokens_f16 * short / 1000);
+        let trained = engine.info().context;
+        let caches = (per_1000_tokens_f16 as u64).saturating_mul(trained as u64) / 1000;
         let memory = Memory {
+            trained,
+            trained_total: caches.saturating_add((weights + fixed) as u64),
+            machine: machine::memory(),
             weights: weights as u64,
             per_1000_tokens_f16: per_1000_tokens_f16 as u64,
             per_1000_tokens_f32: slope(DType::F32)? as u64,
@@ -55,5 +67,22 @@ impl Memory {
             chunk: CHUNK,
         };
         Ok((memory, engine.info().clone()))
+    }
+
+    /// In a line for each part, and one for all of them.
+    pub fn describe(&self) -> [String; 4] {
+        let (f16, f32) = (bytes(self.per_1000_tokens_f16), bytes(self.per_1000_tokens_f32));
+        let too_little = if self.trained_total > self.machine { ": too little" } else { "" };
+        [
+            format!("{} of weights", bytes(self.weights)),
+            format!("{f16} for 1000 tokens of context ({f32} with f32 caches)"),
+            format!("{} to work in, with chunks of {} (-ub)", bytes(self.fixed), self.chunk),
+            format!(
+                "{} in all at the trained context of {}; this machine has {}{too_little}",
+                bytes(self.trained_total),
+                self.trained,
+                bytes(self.machine)
+            ),
+        ]
     }
 }

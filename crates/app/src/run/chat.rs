@@ -18,9 +18,9 @@ use super::template::Template;
 use super::writer::{End, Writer};
 use crate::failure::{Failure, OrFail};
 use crate::interrupt::Interrupt;
-use crate::progress::counted;
 use crate::prompt::Lines;
 use crate::settings;
+use crate::words::counted;
 
 /// Ends a chat.
 const EXIT: &str = "/exit";

@@ -14,7 +14,7 @@ use crate::failure::{Failure, OrFail};
 use crate::interrupt::Interrupt;
 use crate::model;
 use crate::output::NewFile;
-use crate::progress::counted;
+use crate::words::counted;
 
 /// The version of the line; the engine's part has its own.
 const VERSION: u32 = 2;

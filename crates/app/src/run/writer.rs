@@ -12,8 +12,9 @@ use argon_engine::{EngineError, Logits, LogitsOut, Progress, Session};
 
 use crate::failure::{Failure, OrFail, stdout_failure};
 use crate::model;
-use crate::progress::{Phase, PrefillBar, Timings, counted};
+use crate::progress::{Phase, PrefillBar, Timings};
 use crate::run::profile::Profiler;
+use crate::words::counted;
 
 /// How a continuation came to its end.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,7 +4,7 @@ use std::fs;
 
 use argon_gguf::{Format, Gguf};
 
-use crate::{assert_fails, embedded, output, stderr, stdout, text};
+use crate::{argon, assert_fails, embedded, output, stderr, stdout, text};
 
 #[test]
 fn values_out_of_range_name_the_flag() {
@@ -94,6 +94,96 @@ fn an_expert_that_is_no_number_is_named() {
     assert_fails(&output(&["run", "-m", text(&path), "-p", "fn main() {"]), 2, &expected);
     // What looks at no weights does not mind.
     assert_eq!(output(&["inspect", text(&path)]).status.code(), Some(0));
+}
+
+/// Where only a generated token wants the expert: the text so far has a line of its own.
+#[test]
+fn a_run_that_fails_while_it_writes_ends_its_line() {
+    let gguf = Gguf::open(embedded()).unwrap();
+    let good = fs::read(embedded()).unwrap();
+    let down = gguf.tensor("blk.2.ffn_down_exps.weight").unwrap();
+    let experts = down.shape[2];
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("bad.gguf");
+    let fails_late = (0..experts).find_map(|expert| {
+        let mut bytes = good.clone();
+        let length = down.bytes / experts;
+        let data = &mut bytes[down.offset as usize + expert * length..][..length];
+        for block in data.chunks_exact_mut(down.format.block_bytes()) {
+            block[..2].copy_from_slice(&0x7e00u16.to_le_bytes());
+        }
+        fs::write(&path, bytes).unwrap();
+        let found = output(&["run", "-m", text(&path), "-p", "fn", "-n", "24", "--temp", "0"]);
+        (!found.status.success() && !found.stdout.is_empty()).then_some(found)
+    });
+    let found = fails_late.unwrap();
+    assert_fails(&found, 2, &["generation: layer 2, expert "]);
+    assert!(found.stdout.len() > 1 && found.stdout.ends_with(b"\n"), "{found:?}");
+}
+
+/// Whatever the path looks like.
+#[cfg(unix)]
+#[test]
+fn an_output_never_writes_over_another_file_of_the_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let (model, link, prompt, ids) = (path("m.gguf"), path("link"), path("prompt.txt"), path("ids.json"));
+    fs::copy(embedded(), &model).unwrap();
+    std::os::unix::fs::symlink(&model, &link).unwrap();
+    fs::write(&prompt, "fn main").unwrap();
+    fs::write(&ids, "[1, 2]").unwrap();
+    let before = fs::read(&model).unwrap();
+    let (out, twice) = (path("out"), dir.path().join(".").join("out"));
+    let lines: [(&[&str], &str, &str); 9] = [
+        (&["bench", "model", "--json", text(&out), "--csv", text(&twice)], "--csv", "--json"),
+        (&["bench", "model", "-m", text(&model), "--html", text(&model)], "--html", "the model"),
+        (
+            &["run", "-p", "a", "--profile", text(&out), "--record-routing", text(&twice)],
+            "--record-routing",
+            "--profile",
+        ),
+        (&["run", "-p", "a", "--session", text(&out), "--profile", text(&out)], "--profile", "--session"),
+        (&["run", "-p", "a", "-m", text(&model), "--profile", text(&link)], "--profile", "the model"),
+        (&["run", "-f", text(&prompt), "--record-routing", text(&prompt)], "--record-routing", "the prompt"),
+        (&["logits", "-p", "a", "-m", text(&link), "-o", text(&model)], "-o", "the model"),
+        (&["logits", "-f", text(&prompt), "-o", text(&prompt)], "-o", "the prompt"),
+        (&["logits", "--tokens-file", text(&ids), "-o", text(&ids)], "-o", "the prompt"),
+    ];
+    for (args, output_flag, other) in lines {
+        assert_fails(&output(args), 2, &[&format!("{output_flag} would write over {other}, the same file")]);
+        assert!(!out.exists());
+    }
+    assert_eq!((fs::read(&model).unwrap(), fs::read(&prompt).unwrap()), (before, b"fn main".to_vec()));
+    // A device holds nothing that could be lost.
+    let both = ["run", "-p", "a", "-n", "1", "--profile", "/dev/null", "--record-routing", "/dev/null"];
+    assert_eq!(output(&both).status.code(), Some(0));
+    for args in [&["run", "-p", "a", "--profile"][..], &["logits", "-p", "a", "-o"], &["run", "-p", "a", "--session"]] {
+        assert_fails(&output(&[args, &[text(dir.path())]].concat()), 2, &[text(dir.path())]);
+    }
+}
+
+/// Whoever reads standard error has left, or has no room: the work is done nevertheless, and the exit code says how it ended.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_cannot_be_said_ends_no_work() {
+    let silent = |args: &[&str]| {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        argon(args).stderr(full).output().unwrap()
+    };
+    let args = ["run", "-p", "fn", "-n", "8", "--temp", "0"];
+    assert_eq!(stdout(&silent(&args)), stdout(&output(&args)));
+    assert_eq!(silent(&["run", "-m", "no/such.gguf"]).status.code(), Some(2));
+    let text = concat!(env!("CARGO_MANIFEST_DIR"), "/../../LICENSE-APACHE");
+    assert!(stdout(&silent(&["perplexity", "-f", text, "-c", "64", "--chunks", "2"])).starts_with("Final estimate"));
+}
+
+/// A device that is always full.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_output_without_room_is_named() {
+    for args in [&["run", "-p", "a", "-n", "1", "--profile"][..], &["logits", "-p", "a", "-o"]] {
+        assert_fails(&output(&[args, &["/dev/full"]].concat()), 1, &["/dev/full", "No space left"]);
+    }
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use argon_gguf::{Format, Gguf, Writer};
+use argon_gguf::{Format, Gguf, Value as Metadata, Writer};
 use serde_json::Value;
 
-use crate::{embedded, fixture, output, stdout, text};
+use crate::{embedded, fixture, output, stdout, text, with_keys};
 
 fn report(args: &[&str]) -> Value {
     serde_json::from_str(stdout(&output(&[&["inspect", "--json"], args].concat()))).unwrap()
@@ -35,6 +35,26 @@ fn the_numbers_are_those_of_the_file() {
     let cache = |bytes: u64| 1000 * (2 * 32 + 2 * 32) * bytes + 1000 / 4 * 32 * 4;
     assert_eq!(found["memory"]["per_1000_tokens_f16"], cache(2));
     assert_eq!(found["memory"]["per_1000_tokens_f32"], cache(4));
+    let memory = |key: &str| found["memory"][key].as_u64().unwrap();
+    let caches = cache(2) * memory("trained") / 1000;
+    assert_eq!(memory("trained_total"), memory("weights") + memory("fixed") + caches);
+}
+
+#[test]
+fn what_decides_of_a_chat_and_what_all_takes_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("chat.gguf");
+    with_keys(&embedded(), &[("tokenizer.chat_template", Metadata::String("{{ messages }}"))], &path);
+    let told = |args: &[&str], name: &str| {
+        let found = output(&[&["inspect"], args].concat());
+        stdout(&found).lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned()
+    };
+    assert_eq!(told(&[], "chat template"), "none: no --chat");
+    assert_eq!(told(&[text(&path)], "chat template"), "in the file (--chat)");
+    assert!(told(&[], "tokenizer").starts_with("gpt2, "));
+    assert_eq!(report(&[text(&path)])["chat_template"], true);
+    let found = output(&["inspect"]);
+    assert!(stdout(&found).contains(" in all at the trained context of 4096; this machine has "), "{found:?}");
 }
 
 #[test]

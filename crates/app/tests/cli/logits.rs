@@ -73,6 +73,17 @@ fn ids_come_from_a_flag_a_file_or_a_text() {
 }
 
 #[test]
+fn standard_output_gets_the_same_bytes_and_ids_may_stand_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("logits.npy");
+    written(&["--tokens", "100, 7,4000"], &path);
+    let found = output(&["logits", "-o", "-", "--tokens", "100,7,4000"]);
+    assert_eq!(found.stdout, fs::read(&path).unwrap());
+    let first = stderr(&found).lines().next().unwrap();
+    assert!(first.starts_with("the embedded model: qwen4exp, ") && first.ends_with(", precision f32"), "{first}");
+}
+
+#[test]
 fn bad_ids_and_bad_outputs_are_told() {
     let dir = tempfile::tempdir().unwrap();
     let (npy, json) = (dir.path().join("logits.npy"), dir.path().join("ids.json"));

@@ -38,6 +38,8 @@ fn the_estimate_is_that_of_llama_cpp() {
         let found = output(&[&args[..], &EXACT].concat());
         let (found_perplexity, found_error) = estimate(stdout(&found));
         assert!(close(found_perplexity, perplexity) && close(found_error, error), "{found:?}");
+        let first = stderr(&found).lines().next().unwrap();
+        assert!(first.contains("; cpu (") && first.ends_with(", precision f32"), "{first}");
         for (i, expected) in windows.into_iter().enumerate() {
             let begin = format!("[{}/4] ", i + 1);
             let line = stderr(&found).lines().find_map(|line| line.strip_prefix(&begin)).unwrap();

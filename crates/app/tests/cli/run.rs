@@ -1,7 +1,7 @@
 //! `argon run`.
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::Stdio;
 
 use crate::{argon, assert_fails, embedded, output, output_of, stderr, stdout, text};
@@ -126,16 +126,41 @@ fn the_answer_ends_where_the_context_does() {
 
 #[test]
 fn a_prompt_longer_than_the_context_is_refused_with_both_numbers() {
-    let ids = 2000;
-    let long = "a b c d ".repeat(ids);
-    assert_fails(&run(&["-c", "4", "-p", PROMPT]), 2, &["tokens", "room for 4 "]);
-    assert_fails(&output_of(&["run", "-f", "-"], long.as_bytes()), 2, &["the prompt has ", "room for 4096 "]);
+    let long = "a b c d ".repeat(2000);
+    assert_fails(&run(&["-c", "4", "-p", PROMPT]), 2, &["tokens", "room for 4: -c makes it larger"]);
+    let trained = "room for 4096: what the model was trained for; a larger -c goes beyond it";
+    assert_fails(&output_of(&["run", "-f", "-"], long.as_bytes()), 2, &["the prompt has ", trained]);
+    let ids = vec!["1"; 4097].join(",");
+    assert_fails(&output(&["logits", "-o", "-", "--tokens", &ids]), 2, &["the prompt has 4097 tokens", trained]);
+    let short = ["logits", "-o", "-", "--tokens", "1,2", "-c", "1"];
+    assert_fails(&output(&short), 2, &["room for 1: -c makes it larger"]);
 }
 
 #[test]
 fn an_empty_prompt_is_refused() {
     assert_fails(&run(&["-p", ""]), 2, &["the prompt is empty"]);
     assert_fails(&run(&["-f", "-"]), 2, &["the prompt is empty"]);
+    assert_fails(&output_of(&SHORT, b""), 2, &["the prompt is empty"]);
+    // Nobody meant the null device to be a prompt.
+    assert!(stderr(&run(&[])).contains("no prompt given; continuing the model's own example"));
+}
+
+/// A pipe that is silent is not waited for, and of an empty one there is nothing to say.
+#[cfg(unix)]
+#[test]
+fn a_pipe_beside_a_prompt_is_told_to_be_unread() {
+    let told = |args: &[&str], bytes: &[u8]| {
+        let (read, mut write) = std::io::pipe().unwrap();
+        write.write_all(bytes).unwrap();
+        let found = argon(&[&["run", "-n", "1"], args].concat()).stdin(read).output().unwrap();
+        drop(write);
+        assert_eq!(found.status.code(), Some(0), "{}", stderr(&found));
+        stderr(&found).lines().find(|line| line.starts_with("note: ")).map(str::to_owned)
+    };
+    assert!(told(&["-p", PROMPT], b"1\n2\n").unwrap().contains("piped in is not read, -p gives the prompt"));
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    assert!(told(&["-f", file], b"1").unwrap().contains("-f gives the prompt"));
+    assert_eq!(told(&["-p", PROMPT], b""), None);
 }
 
 #[test]

@@ -21,6 +21,18 @@ fn what_is_written_runs() {
     assert!(!stderr(&ran).contains("warning"), "{}", stderr(&ran));
 }
 
+/// Some petabytes.
+#[cfg(unix)]
+#[test]
+fn a_file_that_the_disk_has_no_room_for_is_not_begun() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("big.gguf");
+    let big = ["--layers", "1024", "--experts", "65536", "--expert-width", "65536"];
+    let found = output(&[&["synth", "--preset", "qwen3.8-flash-next", "-o", text(&file)], &big[..]].concat());
+    assert_fails(&found, 2, &[text(&file), "it takes ", "there is room for "]);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
 /// Fewer layers than from one attention to the next: the last one has it, for other programs load no model without.
 #[test]
 fn a_model_of_one_layer_runs() {
