@@ -67,7 +67,12 @@ impl Element for bool {
 /// # Errors
 /// Names the file, and what is wrong with it: not a `.npy` file, another type or order, data that does not fit the shape.
 pub fn read<T: Element>(path: &Path) -> Result<Array<T>> {
-    let bytes = fs::read(path).with_context(|| path.display().to_string())?;
+    let read = || {
+        // A pipe might never end, nor begin.
+        ensure!(fs::metadata(path)?.is_file(), "not a file with an end");
+        Ok(fs::read(path)?)
+    };
+    let bytes = read().with_context(|| path.display().to_string())?;
     parse(&bytes).with_context(|| path.display().to_string())
 }
 

@@ -161,6 +161,19 @@ impl Case {
         finding
     }
 
+    /// Runs the case once on `device`, and compares with reference A alone.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn run_once(&self, device: &dyn Device) -> Result<(), String> {
+        let got = self.written(device, device, None).map_err(|error| format!("it does not run: {error}"))?;
+        let want = self.judge(device, None).map_err(|error| format!("the reference: {error}"))?;
+        match self.bound {
+            Bound::Exact => compare::exact(&got, &want),
+            Bound::Within { a, .. } => within(&compare::distance(&got, &want)?, a, "A"),
+        }
+    }
+
     fn compare(&self, device: &dyn Device, finding: &mut Finding) -> Result<(), String> {
         let failed = |what: &str, error: DeviceError| format!("{what}: {error}");
         let of_device = |error| failed("it does not run", error);

@@ -1,152 +1,65 @@
-//! Whether a device computes what it should: a plan, and products over its rows, against the reference.
+//! Whether a device computes what it should: a plan, and a routed layer over its rows, as [`parity`](crate::parity) has them.
 //!
 //! Small enough for every start: it decides whether a device may be chosen without having been named.
 
-use argon_gguf::{Bytes, Format};
-use argon_plan::Shape;
+use argon_gguf::Format;
 
-use crate::device::{Device, DeviceError, tensor};
-use crate::op::{Combine, Epilogue, Gemm, Plan, PlanBuffers, Precision, RowMap};
-use crate::parity::weights::{Rng, random};
-use crate::reference::ReferenceDevice;
-use crate::tensor::{DType, Tensor, Weight};
+use crate::device::Device;
+use crate::parity::{Kernel, Request, cases};
 
-/// What a device got wrong.
+/// What a device got wrong first.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum SelfTestError {
-    /// It does not run at all.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    /// A word of the plan.
-    #[error("the plan's entry {entry} is in row {found}, not {expected}")]
-    Plan {
-        /// Index of the entry.
-        entry: usize,
-        /// What the device says.
-        found: i32,
-        /// What is right.
-        expected: i32,
-    },
-    /// A number of the layer.
-    #[error("column {column} of token {token} is {found}, not {expected}")]
-    Layer {
-        /// The token.
-        token: usize,
-        /// The column.
-        column: usize,
-        /// What the device says.
-        found: f32,
-        /// What is right.
-        expected: f32,
-    },
+#[error("{} {case}: {what}", kernel.name())]
+pub struct SelfTestError {
+    /// The group of the case.
+    pub kernel: Kernel,
+    /// Its name.
+    pub case: String,
+    /// Why it does not run, or what differs where.
+    pub what: String,
 }
 
-/// The layer: no multiple of a tile in any direction but where blocks of weights want it.
-const TOKENS: usize = 37;
-const TOP_K: usize = 3;
-const EXPERTS: usize = 7;
-const HIDDEN: usize = 256;
-const WIDTH: usize = 160;
-
-/// The largest difference, as a part of the layer's largest number: 8-bit activations, the coarsest that there are, stay
-/// below half of it, and whatever is computed wrongly does not.
-const TOLERANCE: f32 = 0.02;
-
-/// Runs one routed layer on `device`, in its default precision, and on the reference.
+/// Runs a plan and a layer on `device`, in its default precision, and on the reference.
 ///
 /// # Errors
 /// What the device got wrong first, or why it did not run.
 pub fn run(device: &dyn Device) -> Result<(), SelfTestError> {
-    // The plan is one of the device's tiles.
-    let tile = device.tile_rows(TOKENS * TOP_K, EXPERTS);
-    let precision = device.info().precisions.first().copied().unwrap_or(Precision::F32);
-    let (found, expected) = (layer(device, tile, precision)?, layer(&ReferenceDevice::default(), tile, precision)?);
-    let places = found.pos.iter().zip(&expected.pos).enumerate();
-    if let Some((entry, (&found, &expected))) = places.clone().find(|(_, (found, expected))| found != expected) {
-        return Err(SelfTestError::Plan { entry, found, expected });
-    }
-    let limit = TOLERANCE * expected.y.iter().fold(0f32, |most, y| most.max(y.abs()));
-    // A NaN is close to nothing.
-    let close = |found: f32, expected: f32| (found - expected).abs() <= limit;
-    let mut numbers = found.y.iter().zip(&expected.y).enumerate();
-    match numbers.find(|&(_, (&found, &expected))| !close(found, expected)) {
-        None => Ok(()),
-        Some((i, (&found, &expected))) => {
-            Err(SelfTestError::Layer { token: i / HIDDEN, column: i % HIDDEN, found, expected })
+    let precisions = device.info().precisions;
+    // No multiple of a tile in any direction but where blocks of weights want it.
+    let request = Request {
+        tokens: Some(37),
+        top_k: Some(3),
+        experts: Some(7),
+        gate_up: Some(Format::IQ2_XS),
+        down: Some(Format::IQ4_NL),
+        ..Request::default()
+    };
+    for kernel in [Kernel::Plan, Kernel::Moe] {
+        let cases = cases::of(kernel, &request, &precisions[..precisions.len().min(1)]);
+        if let Some(case) = cases.first() {
+            let failed = |what| SelfTestError { kernel, case: case.name.clone(), what };
+            case.run_once(device).map_err(failed)?;
         }
     }
-}
-
-/// What a layer leaves behind.
-struct Layer {
-    /// The plan's rows `[T*K]`.
-    pos: Vec<i32>,
-    /// `[T, D]`.
-    y: Vec<f32>,
-}
-
-/// Some experts have no token, some several tiles.
-fn layer(device: &dyn Device, tile: usize, precision: Precision) -> Result<Layer, DeviceError> {
-    let mut rng = Rng::new(3);
-    let entries = TOKENS * TOP_K;
-    let chosen: Vec<i32> = (0..entries).map(|_| (rng.below(EXPERTS) * rng.below(EXPERTS) / EXPERTS) as i32).collect();
-    let shares: Vec<f32> = (0..entries).map(|_| rng.uniform()).collect();
-    let input: Vec<f32> = (0..TOKENS * HIDDEN).map(|_| rng.normal()).collect();
-    let mut weight = |format, rows, cols| {
-        let bytes = random(format, EXPERTS * rows * cols, &mut rng);
-        let buffer = device.constant(Bytes::from(bytes))?;
-        let what = || format!("{format} rows of {cols}");
-        Weight::dense(buffer, format, EXPERTS, rows, cols)
-            .ok_or_else(|| DeviceError::Unsupported { device: device.info().id, what: what() })
-    };
-    let (gate, up) = (weight(Format::IQ2_XS, WIDTH, HIDDEN)?, weight(Format::IQ2_XS, WIDTH, HIDDEN)?);
-    let down = weight(Format::IQ4_NL, HIDDEN, WIDTH)?;
-
-    let shape = Shape::new(TOKENS, TOP_K, EXPERTS, tile)
-        .map_err(|error| DeviceError::Shape { op: "plan", what: error.to_string() })?;
-    let plan = PlanBuffers::new(device, shape)?;
-    let floats = |rows, cols| tensor(device, DType::F32, rows, 1, cols);
-    let (ids, weights) = (tensor(device, DType::I32, TOKENS, 1, TOP_K)?, floats(TOKENS, TOP_K)?);
-    let (x, hidden) = (floats(TOKENS, HIDDEN)?, floats(shape.max_rows(), WIDTH)?);
-    let (rows, y) = (floats(shape.max_rows(), HIDDEN)?, floats(TOKENS, HIDDEN)?);
-    device.write(&ids, bytemuck::cast_slice(&chosen))?;
-    device.write(&weights, bytemuck::cast_slice(&shares))?;
-    device.write(&x, bytemuck::cast_slice(&input))?;
-
-    let gemm = |x: &Tensor, w, rows, epilogue, out: &Tensor| Gemm {
-        x: x.clone(),
-        w,
-        bias: None,
-        rows,
-        epilogue,
-        precision,
-        out: out.clone(),
-    };
-    device.enqueue(&Plan { ids, weights: weights.clone(), plan: plan.clone() }.into())?;
-    device.enqueue(&gemm(&x, gate, RowMap::Gather(plan.clone()), Epilogue::SwiGlu { up }, &hidden).into())?;
-    device.enqueue(&gemm(&hidden, down, RowMap::Segments(plan.clone()), Epilogue::Store, &rows).into())?;
-    let pos = plan.pos.clone();
-    device.enqueue(&Combine { rows, weights, plan, shared: None, accumulate: false, out: y.clone() }.into())?;
-
-    let mut found = Layer { pos: vec![0; entries], y: vec![0.0; TOKENS * HIDDEN] };
-    device.read(&pos, bytemuck::cast_slice_mut(&mut found.pos))?;
-    device.read(&y, bytemuck::cast_slice_mut(&mut found.y))?;
-    Ok(found)
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use argon_gguf::Bytes;
+
     use super::*;
     use crate::cpu::{CpuDevice, CpuOptions, Isa};
+    use crate::{Buffer, DeviceError, DeviceInfo, Op, Tensor};
 
-    /// A device with another idea of tiles than the reference, and one that gets a number wrong.
+    /// A device with another idea of tiles than the reference, and which leaves out an op.
     struct Other {
         device: CpuDevice,
-        wrong: bool,
+        left_out: &'static str,
     }
 
     impl Device for Other {
-        fn info(&self) -> crate::DeviceInfo {
+        fn info(&self) -> DeviceInfo {
             self.device.info()
         }
 
@@ -154,11 +67,11 @@ mod tests {
             16
         }
 
-        fn alloc(&self, bytes: usize) -> Result<crate::Buffer, DeviceError> {
+        fn alloc(&self, bytes: usize) -> Result<Buffer, DeviceError> {
             self.device.alloc(bytes)
         }
 
-        fn constant(&self, bytes: Bytes) -> Result<crate::Buffer, DeviceError> {
+        fn constant(&self, bytes: Bytes) -> Result<Buffer, DeviceError> {
             self.device.constant(bytes)
         }
 
@@ -167,16 +80,11 @@ mod tests {
         }
 
         fn read(&self, src: &Tensor, bytes: &mut [u8]) -> Result<(), DeviceError> {
-            self.device.read(src, bytes)?;
-            if self.wrong && src.dtype == DType::F32 {
-                let last = bytes.len() - 4;
-                bytes[last..].copy_from_slice(&f32::NAN.to_ne_bytes());
-            }
-            Ok(())
+            self.device.read(src, bytes)
         }
 
-        fn enqueue(&self, op: &crate::Op) -> Result<(), DeviceError> {
-            self.device.enqueue(op)
+        fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {
+            if op.name() == self.left_out { Ok(()) } else { self.device.enqueue(op) }
         }
 
         fn sync(&self) -> Result<(), DeviceError> {
@@ -185,11 +93,19 @@ mod tests {
     }
 
     #[test]
-    fn tiles_are_the_device_s_own_and_a_wrong_number_is_named() {
-        let other = |wrong| Other { device: CpuDevice::new(CpuOptions::default()).unwrap(), wrong };
-        assert_eq!(run(&other(false)), Ok(()));
-        let error = run(&other(true)).unwrap_err().to_string();
-        assert!(error.starts_with("column 255 of token 36 is NaN, not "), "{error}");
+    fn tiles_are_the_device_s_own_and_what_is_wrong_is_named() {
+        let found = |left_out| {
+            let device = CpuDevice::new(CpuOptions::default()).unwrap();
+            run(&Other { device, left_out }).map_err(|error| error.to_string())
+        };
+        assert_eq!(found("nothing"), Ok(()));
+        let error = found("plan").unwrap_err();
+        assert!(error.starts_with("plan T 37, K 3, E 7") && error.contains(": bcnt[0] is not written"), "{error}");
+        let error = found("combine").unwrap_err();
+        assert!(
+            error.starts_with("moe IQ2_XS and IQ4_NL, T 37") && error.contains(": y[0, 0] is not written"),
+            "{error}"
+        );
     }
 
     #[test]

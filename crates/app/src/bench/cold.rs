@@ -17,10 +17,13 @@ pub struct Cold {
     pub bytes: usize,
 }
 
+/// The most copies.
+const MOST: usize = 4096;
+
 impl Cold {
-    /// Enough copies of `one` bytes to make `pool` bytes, two at least.
+    /// Enough copies of `one` bytes to make `pool` bytes, two at least, and not so many that their handles take more than they.
     pub fn new(one: usize, pool: usize) -> Cold {
-        let copies = pool.div_ceil(one.max(1)).max(2);
+        let copies = pool.div_ceil(one.max(1)).clamp(2, MOST);
         Cold { copies, bytes: copies.saturating_mul(one) }
     }
 
@@ -84,5 +87,6 @@ mod tests {
         assert_eq!(found(300, 1000), (4, 1200));
         assert_eq!(found(1000, 10), (2, 2000));
         assert_eq!(found(1, 0), (2, 2));
+        assert_eq!(found(1, 1 << 28), (4096, 4096));
     }
 }

@@ -86,6 +86,19 @@ impl Machine {
         })
     }
 
+    /// The ceilings in a sentence.
+    pub fn ceilings(&self) -> String {
+        let (memory, products) = (self.memory_bytes_per_s / 1e9, self.operations_per_s / 1e9);
+        let floats = self.float_operations_per_s.filter(|&floats| floats != self.operations_per_s);
+        let floats = floats.map_or_else(String::new, |floats| {
+            format!(", with weights that are plain floats {:.0} GOP/s", floats / 1e9)
+        });
+        format!(
+            "ceilings, measured: memory {memory:.1} GB/s ({}), products {products:.0} GOP/s ({}){floats}",
+            self.memory_how, self.operations_how
+        )
+    }
+
     /// Operations a second that products with weights in `format` can reach.
     pub fn operations_of(&self, format: Format) -> f64 {
         self.float_operations_per_s.filter(|_| format.block_len() == 1).unwrap_or(self.operations_per_s)

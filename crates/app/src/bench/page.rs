@@ -35,13 +35,7 @@ pub fn of(report: &Report) -> String {
 fn small_print(report: &Report) -> Vec<String> {
     let (m, mut lines) = (&report.machine, Vec::new());
     lines.push(format!("{} ({}), products in {}, argon {}", m.device, m.name, m.precision, report.version));
-    lines.push(format!(
-        "ceilings, measured: memory {:.1} GB/s ({}), products {:.0} GOP/s ({})",
-        m.memory_bytes_per_s / 1e9,
-        m.memory_how,
-        m.operations_per_s / 1e9,
-        m.operations_how,
-    ));
+    lines.push(m.ceilings());
     lines.push(format!("medians; timed by {}", m.clock));
     lines.extend(report.notes.iter().cloned());
     lines

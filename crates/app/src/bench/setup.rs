@@ -64,13 +64,7 @@ impl Setup {
             "{} ({}), products in {}; timed by {}",
             machine.device, machine.name, machine.precision, machine.clock
         );
-        eprintln!(
-            "ceilings: memory {:.1} GB/s ({}), products {:.0} GOP/s ({})",
-            machine.memory_bytes_per_s / 1e9,
-            machine.memory_how,
-            machine.operations_per_s / 1e9,
-            machine.operations_how,
-        );
+        eprintln!("{}", machine.ceilings());
         Ok(Setup { device, settings, precision, machine, repetitions, bench, outputs: args.outputs })
     }
 

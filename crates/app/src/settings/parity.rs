@@ -6,11 +6,13 @@ use std::path::PathBuf;
 use argon_gguf::Format;
 use argon_kernels::Precision;
 use argon_kernels::parity::{Kernel, Request};
+use argon_plan::Shape;
 
 use super::{DeviceKind, kind, precision, refused, threads, within};
 use crate::args;
+use crate::bench::plan_words as words;
 use crate::device::{Forced, Tiles};
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail};
 
 /// What `argon parity` shall do.
 #[derive(Debug)]
@@ -96,6 +98,7 @@ impl TryFrom<args::KernelsArgs> for Parity {
             gate_up: tiled.map(|tiled| tiled.formats[0]).or(gate_up),
             down: tiled.map(|tiled| tiled.formats[1]).or(down),
         };
+        expect_room(&parts, &request)?;
         Ok(Parity {
             parts,
             device: args.device.as_deref().map(device).transpose()?,
@@ -106,6 +109,42 @@ impl TryFrom<args::KernelsArgs> for Parity {
             report: args.report,
         })
     }
+}
+
+/// Refuses sizes for which the operands of a part and their copies in float64 would take more than a few gigabytes.
+fn expect_room(parts: &[Part], request: &Request) -> Result<(), Failure> {
+    /// Tokens, where plans are not all that is compared; rows of a layer; its experts; logits of a router; words of a plan.
+    const TOKENS: usize = 1 << 14;
+    const ROWS: usize = 1 << 16;
+    const EXPERTS: usize = 1 << 10;
+    const LOGITS: usize = 1 << 24;
+    const WORDS: usize = 1 << 26;
+    let (tokens, top_k) = (request.tokens.unwrap_or(1), request.top_k.unwrap_or(10));
+    let experts = request.experts.unwrap_or(512.max(request.top_k.unwrap_or(0)));
+    for &part in parts {
+        let least =
+            |what: &str, most: usize| Err(Failure::input(format_args!("{} takes {most} {what} at most", part.name())));
+        match part {
+            Part::Kernel(Kernel::Plan) => {
+                let shape = Shape::new(tokens, top_k, experts, 1).or_input("--tokens, --topk, --experts")?;
+                if words(&shape).is_none_or(|words| words > WORDS) {
+                    return Err(Failure::input("--tokens, --topk, --experts: a plan of more than 268 MB"));
+                }
+            }
+            _ if tokens > TOKENS => return least("tokens (--tokens)", TOKENS),
+            Part::Kernel(Kernel::Gather | Kernel::Moe) if tokens * top_k > ROWS => {
+                return least("rows (--tokens times --topk)", ROWS);
+            }
+            Part::Kernel(Kernel::Gather | Kernel::Moe) if request.experts.is_some_and(|experts| experts > EXPERTS) => {
+                return least("experts (--experts)", EXPERTS);
+            }
+            Part::Kernel(Kernel::Route) if tokens * experts > LOGITS => {
+                return least("logits (--tokens times --experts)", LOGITS);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Refuses flags that change nothing of what is compared.

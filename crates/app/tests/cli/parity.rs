@@ -196,6 +196,19 @@ fn the_embedded_model_agrees_with_the_reference() {
     assert!(stdout(&found).contains("largest difference of a logit"), "{found:?}");
 }
 
+/// Ties and near ties of many experts, and fewer experts than a case has by itself.
+#[test]
+fn routing_of_many_and_of_few_experts_agrees() {
+    for (experts, top_k, seed) in [("999", "999", "0"), ("999", "999", "3"), ("4096", "64", "1")] {
+        kernels_hold(&["route", "--experts", experts, "--topk", top_k, "--seed", seed]);
+    }
+    kernels_hold(&["route", "-T", "1", "--experts", "1"]);
+}
+
+fn kernels_hold(args: &[&str]) {
+    assert!(stdout(&kernels(args)).ends_with(" comparisons hold\n"));
+}
+
 #[test]
 fn what_cannot_be_compared_is_refused() {
     let fails = |args: &[&str], parts: &[&str]| assert_fails(&kernels(args), 2, parts);
@@ -207,6 +220,12 @@ fn what_cannot_be_compared_is_refused() {
     fails(&["route", "--experts", "8", "--topk", "9"], &["--topk"]);
     fails(&["hyper", "--experts", "8"], &["--experts is for plan, gather, moe, route", "nothing of hyper"]);
     fails(&["dense", "plan", "--dn", "Q4_K"], &["--dn is for moe", "nothing of plan, dense"]);
+    fails(&["attention", "-T", "1048576"], &["attention takes 16384 tokens (--tokens) at most"]);
+    fails(&["moe", "-T", "10000", "--topk", "7"], &["moe takes 65536 rows"]);
+    fails(&["moe", "-T", "1", "--experts", "5000"], &["moe takes 1024 experts"]);
+    fails(&["route", "-T", "16000", "--experts", "16000"], &["logits"]);
+    fails(&["plan", "-T", "1048576", "--experts", "16384", "--topk", "16384"], &["--tokens, --topk, --experts"]);
+    fails(&["plan", "-T", "1048576", "--experts", "16384"], &["more than 268 MB"]);
     fails(&["plan", "-T", "-3"], &["-3", "--tokens"]);
     fails(&["plan", "-T", "0"], &["--tokens"]);
     fails(&["plan", "-T", "99999999999"], &["--tokens"]);

@@ -28,6 +28,17 @@ pub enum Ids {
 }
 
 impl Ids {
+    /// In a few words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ids::Uniform => "uniform",
+            Ids::Skewed => "skewed",
+            Ids::One => "one expert",
+            Ids::Skipped => "all skipped",
+            Ids::Bad => "some skipped or no expert's",
+        }
+    }
+
     /// Ids of so many entries.
     pub fn draw(self, desk: &Desk, entries: usize, experts: usize) -> Vec<i32> {
         let one = |_| match self {
@@ -64,7 +75,7 @@ pub(super) fn cases(list: &mut List) {
 }
 
 fn add(list: &mut List, [tokens, top_k, experts, tile]: [usize; 4], ids: Ids) {
-    let name = format!("T {tokens}, K {top_k}, E {experts}, tile {tile}, {}", format!("{ids:?}").to_lowercase());
+    let name = format!("T {tokens}, K {top_k}, E {experts}, tile {tile}, {}", ids.name());
     list.add(name, Bound::Exact, move |desk| {
         let shape = shape([tokens, top_k, experts, tile])?;
         let ids = desk.ints([tokens, 1, top_k], &ids.draw(desk, shape.entries(), experts))?;
