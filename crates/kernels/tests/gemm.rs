@@ -87,6 +87,24 @@ fn every_size() {
     }
 }
 
+/// Few weight rows: below, at and above the number (4) up to which they have a kernel of their own; rows of the input that are
+/// no whole vectors; the same bits on any number of threads and with any neighbours.
+#[test]
+fn few_weight_rows() {
+    for (isa, n) in Isa::available().into_iter().flat_map(|isa| (1..=5).map(move |n| (isa, n))) {
+        for k in [1, 15, 16, 17, 100] {
+            let case = Case { n, k, tokens: 40, ..Case::dense(Format::F32, Precision::F32, isa) };
+            check(&case, 1e-6);
+            let rows = |threads, tokens| Case { threads, tokens, ..case.clone() }.run_with_seed(5).got;
+            let all = rows(1, 40);
+            assert_eq!(rows(3, 40), all, "3 threads, {case:?}");
+            assert_eq!(rows(1, 3), all[..3 * n], "3 rows, {case:?}");
+        }
+        check(&Case { n, k: 64, ..Case::dense(Format::Q8_0, Precision::F32, isa) }, 1e-6);
+        check(&Case { n, end: End::Bias, ..Case::dense(Format::F32, Precision::F32, isa) }, 1e-6);
+    }
+}
+
 #[test]
 fn the_same_bits_for_any_number_of_threads() {
     let bits = |case: &Case| case.run().got.iter().map(|x| x.to_bits()).collect::<Vec<_>>();

@@ -25,6 +25,7 @@ mod ahead;
 mod epilogue;
 mod f32;
 mod integer;
+mod narrow;
 mod quantise;
 mod rows;
 mod tune;
@@ -58,6 +59,9 @@ pub(super) fn gemm(device: &CpuDevice, o: &Gemm) -> Result<(), DeviceError> {
     if !PRECISIONS.contains(&o.precision) {
         let what = format!("products in {}", o.precision.name());
         return Err(DeviceError::Unsupported { device: device.id().into(), what });
+    }
+    if narrow::takes(o) {
+        return narrow::gemm(device, o);
     }
     let segments = rows::segments(device, o)?;
     let job = Job::new(device, o, &segments)?;
@@ -278,7 +282,7 @@ impl<'a> Job<'a> {
             Inputs::Floats(x) => {
                 for stretch in all.cut(self.config.depth) {
                     let panel = unpack::grown(floats, stretch.cols.len());
-                    f32::unpack(&stretch, &mut ahead, panel);
+                    f32::unpack(isa, &stretch, &mut ahead, panel);
                     for tile in tune::tiles(rows.len(), self.config.tile_rows) {
                         f32::multiply(isa, *x, &rows[tile.clone()], stretch.cols.start, panel, &mut sums[tile]);
                     }

@@ -39,7 +39,7 @@ pub(super) fn prefetch_floats(floats: &[f32]) {
 pub(super) struct Floats(pub [f32; LANES]);
 
 /// Four bytes for each of sixteen lanes, aligned to a cache line.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub(super) struct Codes(pub [u8; 4 * LANES]);
 

@@ -15,6 +15,12 @@ fn sum_by(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
     for (i, (&a, &b)) in a_rest.iter().zip(b_rest).enumerate() {
         lanes[i] += f(a, b);
     }
+    total(lanes)
+}
+
+/// Sum of the lanes, halves first.
+#[inline(always)]
+pub(super) fn total(mut lanes: [f32; LANES]) -> f32 {
     let mut width = LANES / 2;
     while width > 0 {
         for i in 0..width {

@@ -16,19 +16,33 @@ const CHUNK: usize = 256;
 const RUN: usize = 32;
 
 /// Decodes a stretch of weight rows, side by side: `panel` becomes `[columns][lane]`. Lanes without a row are zero.
-pub(super) fn unpack(weights: &Stretch, ahead: &mut Ahead, panel: &mut [Floats]) {
+pub(super) fn unpack(isa: Isa, weights: &Stretch, ahead: &mut Ahead, panel: &mut [Floats]) {
     let format = weights.format;
     let bytes = |cols: usize| cols / format.block_len() * format.block_bytes();
-    let mut decoded = [[0.0; CHUNK]; LANES];
+    let mut decoded = [[0.0f32; CHUNK]; LANES];
     for (i, panel) in panel.chunks_mut(CHUNK).enumerate() {
         ahead.step(CHUNK / 32);
         let first = i * CHUNK;
         for (row, decoded) in weights.rows().zip(&mut decoded) {
             decode_row(format, &row[bytes(first)..bytes(first + panel.len())], &mut decoded[..panel.len()]);
         }
-        for (k, lanes) in panel.iter_mut().enumerate() {
-            lanes.0 = std::array::from_fn(|lane| decoded[lane][k]);
-        }
+        isa.run(SideBySide { rows: &decoded, panel });
+    }
+}
+
+/// Turns rows of floats into columns.
+struct SideBySide<'a> {
+    rows: &'a [[f32; CHUNK]; LANES],
+    panel: &'a mut [Floats],
+}
+
+impl Kernel for SideBySide<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let rows: &[[u8; 4 * CHUNK]; LANES] = bytemuck::cast_ref(self.rows);
+        simd.interleave(rows, bytemuck::cast_slice_mut(self.panel));
     }
 }
 
