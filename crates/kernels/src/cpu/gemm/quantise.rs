@@ -75,6 +75,7 @@ impl Quantised {
     }
 
     /// All rows, as chunks of sixteen blocks of `V` words in sixteen lanes, and the chunks of a row.
+    #[cfg(target_arch = "x86_64")]
     pub fn across<const V: usize>(&self) -> (&[[Floats; V]], usize) {
         let words = &self.words[self.first..self.words.len() - (LANES - self.first)];
         (bytemuck::cast_slice::<i32, Floats>(words).as_chunks().0, self.stride / (V * LANES))
