@@ -125,7 +125,7 @@ fn shared_heads_over_f16() {
             gate: true,
             select,
             pos0: 50,
-            tokens: 40,
+            tokens: 24,
             ..CASE
         }));
     }
