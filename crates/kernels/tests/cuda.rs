@@ -3,8 +3,9 @@
 //! On a machine without a usable GPU these tests do nothing, and one line on the standard error stream says so and why.
 #![cfg(feature = "cuda")]
 
+use std::cell::OnceCell;
 use std::io::Write;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once};
 
 use argon_gguf::Bytes;
 use argon_kernels::cuda::{CudaDevice, CudaOptions};
@@ -84,18 +85,24 @@ each_format! {
     iq3_s IQ3_S, iq4_nl IQ4_NL, iq4_xs IQ4_XS, tq1_0 TQ1_0, tq2_0 TQ2_0, mxfp4 MXFP4, nvfp4 NVFP4, q1_0 Q1_0, q2_0 Q2_0,
 }
 
-/// The machine's first GPU, opened once; none, and a line that says why, where there is none.
+thread_local! {
+    /// Each test has a device of its own: an op that is to fail is not to be reported to a test beside it, and what a test records
+    /// is not to be another's.
+    static GPU: OnceCell<Option<Arc<CudaDevice>>> = const { OnceCell::new() };
+}
+
+/// The machine's first GPU; none, and once a line that says why, where there is none.
 pub fn gpu() -> Option<Arc<CudaDevice>> {
-    static GPU: OnceLock<Option<Arc<CudaDevice>>> = OnceLock::new();
+    static SKIPPED: Once = Once::new();
     let open = || match CudaDevice::new(options()) {
         Ok(device) => Some(Arc::new(device)),
         Err(why) => {
             // Past the harness, which shows what a test prints only when it fails.
-            let _ = writeln!(std::io::stderr(), "skipped: CUDA tests need a GPU: {why}");
+            SKIPPED.call_once(|| drop(writeln!(std::io::stderr(), "skipped: CUDA tests need a GPU: {why}")));
             None
         }
     };
-    GPU.get_or_init(open).clone()
+    GPU.with(|gpu| gpu.get_or_init(open).clone())
 }
 
 /// Compiled kernels are kept from one run to the next.
