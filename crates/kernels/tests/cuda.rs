@@ -7,9 +7,7 @@ use std::cell::OnceCell;
 use std::io::Write;
 use std::sync::{Arc, Once};
 
-use argon_gguf::Bytes;
 use argon_kernels::cuda::{CudaDevice, CudaOptions};
-use argon_kernels::{Buffer, Device, DeviceError, DeviceInfo, Op, Tensor};
 
 /// A test of each format that weights come in.
 macro_rules! each_format {
@@ -112,43 +110,6 @@ pub fn options() -> CudaOptions {
 
 /// The GPU, for the tests that all devices share.
 pub fn devices() -> Vec<harness::Tested> {
-    let tested = |gpu| harness::Tested { name: "cuda".into(), bits: "cuda", device: Box::new(Shared(gpu)) };
+    let tested = |gpu: Arc<CudaDevice>| harness::Tested { name: "cuda".into(), bits: "cuda", device: gpu };
     gpu().map(tested).into_iter().collect()
-}
-
-/// One device for all tests.
-struct Shared(Arc<CudaDevice>);
-
-impl Device for Shared {
-    fn info(&self) -> DeviceInfo {
-        self.0.info()
-    }
-
-    fn tile_rows(&self, entries: usize, experts: usize) -> usize {
-        self.0.tile_rows(entries, experts)
-    }
-
-    fn alloc(&self, bytes: usize) -> Result<Buffer, DeviceError> {
-        self.0.alloc(bytes)
-    }
-
-    fn constant(&self, bytes: Bytes) -> Result<Buffer, DeviceError> {
-        self.0.constant(bytes)
-    }
-
-    fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.0.write(dst, bytes)
-    }
-
-    fn read(&self, src: &Tensor, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        self.0.read(src, bytes)
-    }
-
-    fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {
-        self.0.enqueue(op)
-    }
-
-    fn sync(&self) -> Result<(), DeviceError> {
-        self.0.sync()
-    }
 }

@@ -5,6 +5,7 @@
 //! why it is what it is; whatever the op should not touch, to the bit.
 
 use std::num::NonZero;
+use std::sync::Arc;
 
 use argon_kernels::cpu::{CpuDevice, CpuOptions, Isa};
 
@@ -46,7 +47,7 @@ pub fn devices() -> Vec<harness::Tested> {
     let cpu = |(isa, threads): (Isa, usize)| harness::Tested {
         name: format!("cpu, {}, {threads} threads", isa.name()),
         bits: if isa.name() == "portable" { "portable" } else { "fused" },
-        device: Box::new(
+        device: Arc::new(
             CpuDevice::new(CpuOptions { threads: NonZero::new(threads), isa: Some(isa), ..CpuOptions::default() })
                 .unwrap(),
         ),

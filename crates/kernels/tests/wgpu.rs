@@ -9,9 +9,8 @@ use std::cell::OnceCell;
 use std::io::Write;
 use std::sync::{Arc, OnceLock};
 
-use argon_gguf::Bytes;
+use argon_kernels::Device;
 use argon_kernels::wgpu::{Tier, WgpuDevice, WgpuOptions};
-use argon_kernels::{Buffer, Device, DeviceError, DeviceInfo, Op, Tensor};
 
 #[path = "parity/harness.rs"]
 mod harness;
@@ -101,7 +100,7 @@ pub fn devices() -> Vec<harness::Tested> {
     let tested = |(name, gpu): &(&str, Arc<WgpuDevice>)| harness::Tested {
         name: String::from(*name),
         bits: "wgpu",
-        device: Box::new(Shared(gpu.clone())),
+        device: gpu.clone(),
     };
     OWN.with(|own| {
         let found = || {
@@ -110,41 +109,4 @@ pub fn devices() -> Vec<harness::Tested> {
         };
         own.get_or_init(found).iter().map(tested).collect()
     })
-}
-
-/// A device that several hold.
-struct Shared(Arc<WgpuDevice>);
-
-impl Device for Shared {
-    fn info(&self) -> DeviceInfo {
-        self.0.info()
-    }
-
-    fn tile_rows(&self, entries: usize, experts: usize) -> usize {
-        self.0.tile_rows(entries, experts)
-    }
-
-    fn alloc(&self, bytes: usize) -> Result<Buffer, DeviceError> {
-        self.0.alloc(bytes)
-    }
-
-    fn constant(&self, bytes: Bytes) -> Result<Buffer, DeviceError> {
-        self.0.constant(bytes)
-    }
-
-    fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.0.write(dst, bytes)
-    }
-
-    fn read(&self, src: &Tensor, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        self.0.read(src, bytes)
-    }
-
-    fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {
-        self.0.enqueue(op)
-    }
-
-    fn sync(&self) -> Result<(), DeviceError> {
-        self.0.sync()
-    }
 }

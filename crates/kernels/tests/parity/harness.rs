@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::num::NonZero;
+use std::sync::Arc;
 
 use argon_gguf::{Bytes, Format};
 use argon_kernels::cpu::{CpuDevice, CpuOptions};
@@ -19,7 +20,7 @@ const POLLUTION: u32 = 0xDEAD_BEEF;
 pub struct Tested {
     pub name: String,
     pub bits: &'static str,
-    pub device: Box<dyn Device>,
+    pub device: Arc<dyn Device>,
 }
 
 pub fn cpu(threads: usize) -> CpuDevice {
