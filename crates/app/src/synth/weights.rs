@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use argon_gguf::quant::blocks::F16;
-use argon_gguf::quant::scales::{Scales, scales};
+use argon_gguf::quant::scales::{Scales, centring, equal_minima, scales};
 use argon_gguf::{Format, decode_row, encode_row};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -119,7 +119,7 @@ impl Blocks {
         let scale = |i: usize| {
             let size = std / unit * (0.6 + 0.8 * (i as f32 + 0.5) / CHOICES as f32);
             let scale = F16::from_f32(if i.is_multiple_of(2) { size } else { -size }).to_f32();
-            [scale, offset(format) * scale].map(F16::from_f32)
+            [scale, centring(format) * scale].map(F16::from_f32)
         };
         let exponent = (127.0 + (std / unit).log2().round()).clamp(0.0, 252.0) as u8;
         Self { format, scales: std::array::from_fn(scale), exponent }
@@ -127,7 +127,7 @@ impl Blocks {
 
     /// Blocks of scale 1.
     fn of_unit(format: Format) -> Self {
-        Self { format, scales: [[F16::from_f32(1.0), F16::from_f32(offset(format))]; CHOICES], exponent: 127 }
+        Self { format, scales: [[F16::from_f32(1.0), F16::from_f32(centring(format))]; CHOICES], exponent: 127 }
     }
 
     /// The standard deviation of some blocks.
@@ -167,31 +167,6 @@ impl Blocks {
             Scales::Exponent(at) => blocks.for_each(|block| block[at] = self.exponent),
             Scales::AlwaysFinite | Scales::None => {}
         }
-    }
-}
-
-/// The mean of a block's codes, in units of its scale, in the formats that have a second scale to take it off with.
-fn offset(format: Format) -> f32 {
-    match format {
-        Format::Q4_1 => -7.5,
-        Format::Q5_1 => -15.5,
-        Format::Q2_K => 1.5,
-        Format::Q4_K => 7.5,
-        Format::Q5_K => 15.5,
-        _ => 0.0,
-    }
-}
-
-/// Makes the small integers that scale a block's minima those that scale its weights: then the minima are the means.
-fn equal_minima(format: Format, block: &mut [u8]) {
-    let twice = |byte: &mut u8| *byte = *byte & 15 | *byte << 4;
-    match format {
-        Format::Q2_K => block[..16].iter_mut().for_each(twice),
-        Format::Q4_K | Format::Q5_K => {
-            block.copy_within(4..8, 8);
-            block[12..16].iter_mut().for_each(twice);
-        }
-        _ => {}
     }
 }
 

@@ -61,6 +61,33 @@ pub const fn scales(format: Format) -> Scales {
     }
 }
 
+/// What a block's second scale must be in units of its first for weights of mean 0, all codes being as likely: the mean code where
+/// the product of minimum and second scale is subtracted, minus it where the second scale is added. 0 in formats without one.
+pub const fn centring(format: Format) -> f32 {
+    match format {
+        Format::Q4_1 => -7.5,
+        Format::Q5_1 => -15.5,
+        Format::Q2_K => 1.5,
+        Format::Q4_K => 7.5,
+        Format::Q5_K => 15.5,
+        _ => 0.0,
+    }
+}
+
+/// Makes the small integers that scale a block's minima those that scale its weights, in the formats that have both: with
+/// [`centring`] the minima are then the mean codes.
+pub fn equal_minima(format: Format, block: &mut [u8]) {
+    let twice = |byte: &mut u8| *byte = *byte & 15 | *byte << 4;
+    match format {
+        Format::Q2_K => block[..16].iter_mut().for_each(twice),
+        Format::Q4_K | Format::Q5_K => {
+            block.copy_within(4..8, 8);
+            block[12..16].iter_mut().for_each(twice);
+        }
+        _ => {}
+    }
+}
+
 /// The largest exponent of [`Format::MXFP4`] with which all its values, up to 6, are finite.
 const LARGEST_EXPONENT: u8 = 252;
 

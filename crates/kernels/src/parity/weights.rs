@@ -1,6 +1,8 @@
 //! Random weights: any bytes are a valid block, but the scales in them must be numbers of a sane size.
 
+use argon_gguf::quant::scales::{Scales, centring, equal_minima, scales};
 use argon_gguf::{Format, encode_row};
+use half::f16;
 
 /// A small, fast generator (SplitMix64); the same numbers everywhere.
 pub struct Rng(u64);
@@ -37,7 +39,9 @@ impl Rng {
     }
 }
 
-/// `len` random weights, one or more whole rows; their scales vary from block to block, some are negative or zero.
+/// `len` random weights, one or more whole rows; their scales vary from block to block, half are negative, some zero. As in a model,
+/// their mean is near 0: minima are the mean code of their weights, give or take some. Otherwise every output would be the same sum
+/// of the input many times over, and small where that is, however large the terms and their roundings.
 pub fn random(format: Format, len: usize, rng: &mut Rng) -> Vec<u8> {
     let mut bytes = vec![0; format.row_bytes(len).expect("whole blocks")];
     if format.block_len() == 1 {
@@ -49,7 +53,12 @@ pub fn random(format: Format, len: usize, rng: &mut Rng) -> Vec<u8> {
         chunk.copy_from_slice(&rng.bits().to_le_bytes()[..chunk.len()]);
     }
     for block in bytes.chunks_exact_mut(format.block_bytes()) {
-        set_scales(format, block, rng);
+        let size = 0.001 + 0.01 * rng.uniform();
+        let scale = [size, -size, size, -size, size, -size, 0.0][rng.below(7)];
+        let minimum = centring(format) * scale * (0.8 + 0.4 * rng.uniform());
+        set_scales(format, block, [scale, minimum].map(f16::from_f32), 110 + rng.below(10) as u8);
+        equal_minima(format, block);
+        vary_minima(format, block, rng);
     }
     bytes
 }
@@ -61,52 +70,64 @@ pub fn enlarge(format: Format, bytes: &mut [u8], rng: &mut Rng) {
         return;
     }
     for block in bytes.chunks_exact_mut(format.block_bytes()) {
-        match format {
-            Format::MXFP4 => block[0] = 150,
-            _ => replace_scales(format, block, || half::f16::from_f32([20_000.0, -20_000.0][rng.below(2)])),
-        }
+        let scales = [0, 1].map(|_| f16::from_f32([20_000.0, -20_000.0][rng.below(2)]));
+        set_scales(format, block, scales, 150);
     }
 }
 
-/// Replaces the half-precision scales of a block, and MXFP4's exponent.
-fn set_scales(format: Format, block: &mut [u8], rng: &mut Rng) {
-    match format {
-        Format::MXFP4 => block[0] = 110 + rng.below(10) as u8,
-        _ => replace_scales(format, block, || {
-            let size = 0.001 + 0.01 * rng.uniform();
-            half::f16::from_f32([size, -size, size, 0.0, size, size, size, size][rng.below(8)])
-        }),
-    }
-}
-
-fn replace_scales(format: Format, block: &mut [u8], mut scale: impl FnMut() -> half::f16) {
-    match format {
-        Format::NVFP4 => {}
-        // The scale lies in the top nibbles of the last four words.
-        Format::IQ1_M => {
-            let bits = scale().to_bits();
-            for i in 0..4 {
-                let byte = &mut block[49 + 2 * i];
-                *byte = *byte & 15 | ((bits >> (4 * i)) as u8 & 15) << 4;
+/// Replaces what a block has of a scale, a second scale and an exponent.
+fn set_scales(format: Format, block: &mut [u8], both: [f16; 2], exponent: u8) {
+    match scales(format) {
+        Scales::Halves(offsets) => {
+            for (&at, scale) in offsets.iter().zip(both) {
+                block[at..at + 2].copy_from_slice(&scale.to_le_bytes());
             }
         }
-        _ => {
-            for &at in scale_offsets(format) {
-                block[at..at + 2].copy_from_slice(&scale().to_le_bytes());
+        Scales::HalfInNibbles(at) => {
+            for word in 0..4 {
+                let nibble = (both[0].to_bits() >> (4 * word)) as u8 & 15;
+                let byte = &mut block[at + 2 * word + 1];
+                *byte = *byte & 15 | nibble << 4;
             }
         }
+        Scales::Exponent(at) => block[at] = exponent,
+        Scales::AlwaysFinite | Scales::None => {}
     }
 }
 
-/// Where the half-precision numbers of a block are.
-fn scale_offsets(format: Format) -> &'static [usize] {
+/// Changes the lowest bits of the integers that scale a block's minima, so that none can be taken for another unseen.
+fn vary_minima(format: Format, block: &mut [u8], rng: &mut Rng) {
+    let mut flip = |bytes: &mut [u8], shift: usize, bits: usize| {
+        bytes.iter_mut().for_each(|byte| *byte ^= (rng.below(bits + 1) << shift) as u8);
+    };
     match format {
-        Format::Q4_1 | Format::Q5_1 | Format::Q4_K | Format::Q5_K => &[0, 2],
-        Format::Q2_K => &[80, 82],
-        Format::Q3_K => &[108],
-        Format::Q6_K => &[208],
-        Format::TQ1_0 => &[52],
-        Format::TQ2_0 => &[64],
-        _ => &[0],
+        Format::Q2_K => flip(&mut block[..16], 4, 1),
+        Format::Q4_K | Format::Q5_K => {
+            flip(&mut block[8..12], 0, 3);
+            flip(&mut block[12..16], 4, 3);
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use argon_gguf::decode_row;
+
+    #[test]
+    fn the_mean_is_near_zero_in_every_format() {
+        const COUNT: usize = 1 << 18;
+        for &format in Format::ALL.iter().filter(|format| format.is_weight()) {
+            let mut weights = vec![0.0; COUNT];
+            decode_row(format, &random(format, COUNT, &mut Rng::new(7)), &mut weights);
+            let mean = weights.iter().map(|&w| f64::from(w)).sum::<f64>() / COUNT as f64;
+            let square = weights.iter().map(|&w| f64::from(w).powi(2)).sum::<f64>() / COUNT as f64;
+            assert!(
+                mean.abs() < 0.05 * square.sqrt(),
+                "{format}: mean {mean}, root of the mean square {}",
+                square.sqrt()
+            );
+        }
     }
 }
