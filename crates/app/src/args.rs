@@ -9,13 +9,14 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::about::VERSION;
 use crate::failure::Failure;
 
 /// Prefills prompts through mixture-of-experts language models in GGUF files.
 ///
 /// Without a command, `argon` does what `argon run` does: prefill a prompt, continue it, print the speed of both.
 #[derive(Debug, Parser)]
-#[command(name = "argon", version, propagate_version = true, args_conflicts_with_subcommands = true, after_help = EXIT_CODES)]
+#[command(name = "argon", version = VERSION, propagate_version = true, args_conflicts_with_subcommands = true, after_help = EXIT_CODES)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -26,7 +27,7 @@ pub struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 the work or a comparison failed; 2 the input cannot be used (a flag, a \
-prompt, a file); 130 stopped by Ctrl-C.";
+prompt, a file); 130 stopped by Ctrl-C or SIGTERM.";
 
 /// The commands.
 #[derive(Debug, Subcommand)]

@@ -7,6 +7,7 @@ mod args;
 mod cold;
 mod dense;
 mod gather;
+mod load;
 mod machine;
 pub mod model;
 mod moe;

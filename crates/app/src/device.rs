@@ -149,8 +149,8 @@ fn wgpu(adapter: usize) -> Opened {
 
 #[cfg(not(feature = "wgpu"))]
 fn wgpu(adapter: usize) -> Opened {
-    let what = "wgpu: this build has none (cargo build --release --features wgpu)".into();
-    Err(DeviceError::Unsupported { device: format!("wgpu:{adapter}"), what })
+    let what = "this build has no wgpu (cargo build --release --features wgpu)".into();
+    Err(DeviceError::Failed { device: format!("wgpu:{adapter}"), what })
 }
 
 /// Whether what is called a GPU is the processor.
@@ -162,22 +162,26 @@ fn in_software(kind: DeviceKind) -> bool {
     }
 }
 
-/// The first GPU that computes what it should and holds the model, else the processor. Says which and why.
+/// The first GPU that computes what it should and holds the model, else the processor. Says which, and in a line each why
+/// not another.
 fn auto(threads: Option<NonZero<usize>>, weights: u64) -> Result<Arc<dyn Device>, Failure> {
     let mut reasons = Vec::new();
+    let mut chosen = None;
     for kind in [DeviceKind::Cuda(0), DeviceKind::Wgpu(0)] {
         match usable(kind, threads, weights) {
             Ok(device) => {
-                let info = device.info();
-                reasons.push(String::from("it passed the self-test"));
-                eprintln!("--device auto: {} ({}): {}", info.id, info.name, reasons.join("; "));
-                return Ok(device);
+                chosen = Some(device);
+                break;
             }
             Err(reason) => reasons.push(reason),
         }
     }
-    eprintln!("--device auto: cpu: {}", reasons.join("; "));
-    named(DeviceKind::Cpu, threads).or_work("--device cpu")
+    match &chosen {
+        Some(device) => eprintln!("--device auto: {}, which passed the self-test", device.info().id),
+        None => eprintln!("--device auto: cpu, as there is no GPU to use"),
+    }
+    reasons.iter().for_each(|reason| eprintln!("  {reason}"));
+    chosen.map_or_else(|| named(DeviceKind::Cpu, threads).or_work("--device cpu"), Ok)
 }
 
 /// The device, if it passes its self-test and has the memory; else why not.

@@ -1,4 +1,4 @@
-//! Ctrl-C: the first one asks the work to stop, a second one ends the process at once.
+//! Ctrl-C, and SIGTERM like it: the first one asks the work to stop, a second one ends the process at once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,9 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::failure::{Failure, OrFail};
 
 /// What Ctrl-C has to do with.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Interrupt {
     stop: Arc<AtomicBool>,
+    /// Whether the first one ends the process already.
+    at_once: bool,
     /// The file that would be left behind incomplete.
     unfinished: Arc<Mutex<Option<PathBuf>>>,
 }
@@ -21,19 +23,40 @@ impl Interrupt {
     /// # Errors
     /// Of the work, if the system does not allow it.
     pub fn catch() -> Result<Self, Failure> {
-        let interrupt = Self::default();
-        let Self { stop, unfinished } = interrupt.clone();
-        ctrlc::set_handler(move || {
-            if stop.swap(true, Ordering::Relaxed) {
-                if let Some(path) = &*unfinished.lock().unwrap_or_else(PoisonError::into_inner) {
-                    // The process ends; there is nobody to tell that it could not be removed.
-                    let _ = fs::remove_file(path);
-                }
-                std::process::exit(130);
+        Self::default().caught()
+    }
+
+    /// As [`catch`](Self::catch), for work that has nothing to finish: the first one ends the process, but no file is left
+    /// incomplete.
+    ///
+    /// # Errors
+    /// As [`catch`](Self::catch).
+    pub fn at_once() -> Result<Self, Failure> {
+        Self { at_once: true, ..Self::default() }.caught()
+    }
+
+    fn caught(self) -> Result<Self, Failure> {
+        let of_ctrl_c = self.clone();
+        ctrlc::set_handler(move || of_ctrl_c.come()).or_work("catching Ctrl-C")?;
+        #[cfg(unix)]
+        {
+            let of_term = self.clone();
+            let mut signals =
+                signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM]).or_work("catching SIGTERM")?;
+            std::thread::spawn(move || signals.forever().for_each(|_| of_term.come()));
+        }
+        Ok(self)
+    }
+
+    /// A signal has come.
+    fn come(&self) {
+        if self.stop.swap(true, Ordering::Relaxed) || self.at_once {
+            if let Some(path) = &*self.unfinished.lock().unwrap_or_else(PoisonError::into_inner) {
+                // The process ends; there is nobody to tell that it could not be removed.
+                let _ = fs::remove_file(path);
             }
-        })
-        .or_work("catching Ctrl-C")?;
-        Ok(interrupt)
+            std::process::exit(130);
+        }
     }
 
     /// A flag that the first Ctrl-C sets.
@@ -51,7 +74,7 @@ impl Interrupt {
         self.stop.store(false, Ordering::Relaxed);
     }
 
-    /// A second Ctrl-C removes this file, or none.
+    /// Whatever ends the process removes this file, or none.
     pub fn removes(&self, unfinished: Option<&Path>) {
         *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner) = unfinished.map(Path::to_owned);
     }

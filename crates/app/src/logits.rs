@@ -23,6 +23,7 @@ pub fn run(settings: settings::Logits) -> Result<(), Failure> {
     let path = settings.model.as_deref();
     let gguf = model::open(path)?;
     let to_stdout = settings.output == Path::new("-");
+    let interrupt = Interrupt::at_once()?;
     if !to_stdout {
         output::check([("-o", settings.output.as_path())], model::files(&gguf).chain(settings.prompt.file()))?;
     } else if io::stdout().is_terminal() {
@@ -43,7 +44,7 @@ pub fn run(settings: settings::Logits) -> Result<(), Failure> {
         let mut out = BufWriter::new(io::stdout().lock());
         return npy::write_f32(&mut out, shape, &logits.values).and_then(|()| out.flush()).map_err(stdout_failure);
     }
-    write(&settings.output, shape, &logits).or_work(settings.output.display())?;
+    write(&settings.output, shape, &logits, &interrupt).or_work(settings.output.display())?;
     eprintln!("{}: f32 {shape:?}", settings.output.display());
     Ok(())
 }
@@ -98,9 +99,8 @@ fn line(json: &[u8], index: usize) -> usize {
     lines
 }
 
-fn write(path: &Path, shape: &[usize], logits: &LogitsOut) -> std::io::Result<()> {
-    let interrupt = Interrupt::default();
-    let mut file = NewFile::create(path, &interrupt)?;
+fn write(path: &Path, shape: &[usize], logits: &LogitsOut, interrupt: &Interrupt) -> std::io::Result<()> {
+    let mut file = NewFile::create(path, interrupt)?;
     let mut out = BufWriter::new(&mut file);
     npy::write_f32(&mut out, shape, &logits.values)?;
     out.flush()?;

@@ -19,6 +19,7 @@ macro_rules! eprint {
     }};
 }
 
+mod about;
 mod args;
 mod bench;
 mod device;

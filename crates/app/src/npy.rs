@@ -8,6 +8,9 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
+use argon_kernels::cpu::machine;
+
+use crate::words::bytes;
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
@@ -69,7 +72,11 @@ impl Element for bool {
 pub fn read<T: Element>(path: &Path) -> Result<Array<T>> {
     let read = || {
         // A pipe might never end, nor begin.
-        ensure!(fs::metadata(path)?.is_file(), "not a file with an end");
+        let there = fs::metadata(path)?;
+        ensure!(there.is_file(), "not a file with an end");
+        // Its bytes and its elements are held at the same time.
+        let (size, memory) = (there.len(), machine::memory());
+        ensure!(size <= memory / 4, "{} are too many for a memory of {}", bytes(size), bytes(memory));
         Ok(fs::read(path)?)
     };
     let bytes = read().with_context(|| path.display().to_string())?;

@@ -89,19 +89,18 @@ fn directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A whole file at once.
+/// A whole file at once; a Ctrl-C that ends the process in between leaves what was there before.
 ///
 /// # Errors
 /// The system's; then there is what was there before.
-pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
-    let interrupt = Interrupt::default();
-    let mut file = NewFile::create(path, &interrupt)?;
+pub fn write(path: &Path, bytes: impl AsRef<[u8]>, interrupt: &Interrupt) -> io::Result<()> {
+    let mut file = NewFile::create(path, interrupt)?;
     file.write_all(bytes.as_ref())?;
     file.finish()
 }
 
 impl<'a> NewFile<'a> {
-    /// A file that will be at `path`; a second Ctrl-C in between removes it.
+    /// A file that will be at `path`; a Ctrl-C that ends the process in between removes it.
     ///
     /// # Errors
     /// The system's.

@@ -31,6 +31,11 @@ impl Page {
         page
     }
 
+    /// Something that a reader must know before anything else.
+    pub fn warning(&mut self, text: &str) {
+        let _ = writeln!(self.body, "<p class=\"warning\">{}</p>", escape(text));
+    }
+
     /// A picture with a heading, and what there is to see in it.
     pub fn picture(&mut self, heading: &str, text: &str, svg: &str) {
         let (heading, text) = (escape(heading), escape(text));
@@ -74,6 +79,7 @@ body { margin: 2rem auto; max-width: 960px; padding: 0 1rem; background: var(--p
   font: 16px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.5rem; margin: 0 0 .5rem; } h2 { font-size: 1.1rem; margin: 2.5rem 0 .25rem; }
 p { margin: .25rem 0 .75rem; } .small { color: var(--faint); font-size: .85rem; }
+.warning { border-left: 3px solid #d9a400; padding-left: .6rem; }
 .wide { overflow-x: auto; } svg { display: block; min-width: 720px; width: 100%; height: auto; }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .25rem .5rem; border-bottom: 1px solid var(--line); white-space: nowrap; }

@@ -78,7 +78,7 @@ pub fn run(settings: Run) -> Result<(), Failure> {
     let mut writer = Writer { session, sampler, tokenizer, history, predict, ignore_eos, stop, timings, profiler };
     let end = job.run(&mut writer, &interrupt);
     eprintln!("{}", writer.timings);
-    let end = end.and_then(|()| tell(&settings, &writer));
+    let end = end.and_then(|()| tell(&settings, &writer, &interrupt));
     match (&settings.session_file, &end) {
         // The work may have failed in the middle of a chunk.
         (Some(_), Err(Failure::Work(_))) | (None, _) => end,
@@ -100,14 +100,15 @@ fn check_files(settings: &Run, gguf: &Gguf) -> Result<(), Failure> {
 }
 
 /// Says and writes what was to be found out about the prompt.
-fn tell(settings: &Run, writer: &Writer) -> Result<(), Failure> {
+fn tell(settings: &Run, writer: &Writer, interrupt: &Interrupt) -> Result<(), Failure> {
     let Some(profiler) = &writer.profiler else { return Ok(()) };
     if let Some(file) = &settings.profile {
-        let profile = profiler.profile(writer.timings.prefill.tokens, writer.session.chunk());
+        let name = model::name(settings.model.as_deref());
+        let profile = profiler.profile(name, writer.timings.prefill.tokens, writer.session.chunk());
         eprintln!("\n{}", profile.table());
-        file.as_deref().map_or(Ok(()), |file| profile.write(file))?;
+        file.as_deref().map_or(Ok(()), |file| profile.write(file, interrupt))?;
     }
-    settings.record_routing.as_deref().map_or(Ok(()), |file| profiler.write_routing(file))
+    settings.record_routing.as_deref().map_or(Ok(()), |file| profiler.write_routing(file, interrupt))
 }
 
 /// What is to be done.

@@ -90,6 +90,16 @@ impl TryFrom<args::DeviceArgs> for Device {
     }
 }
 
+impl Device {
+    /// Threads of this program that compute: one that feeds a GPU, else as many as the processor device has.
+    pub fn threads(&self) -> usize {
+        match self.kind {
+            DeviceKind::Cuda(_) | DeviceKind::Wgpu(_) => 1,
+            _ => self.threads.or(std::thread::available_parallelism().ok()).map_or(1, NonZero::get),
+        }
+    }
+}
+
 /// As many threads as are wanted, but no more than the machine runs at once: those beyond would only wait for each other.
 fn threads(wanted: usize) -> Result<NonZero<usize>, Failure> {
     let wanted = NonZero::new(wanted).ok_or_else(|| refused("--threads", wanted, "1 at least"))?;

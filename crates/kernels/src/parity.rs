@@ -233,12 +233,32 @@ fn within(found: &Distances, bound: f64, reference: &str) -> Result<(), String> 
     if found.relative <= bound {
         return Ok(());
     }
-    Err(format!("{:.2e} from reference {reference}, more than {bound:.0e}: {}", found.relative, found.worst))
+    let (found_is, bound_is) = told_apart(found.relative, bound);
+    Err(format!("{found_is} from reference {reference}, more than {bound_is}: {}", found.worst))
+}
+
+/// Two different numbers with three digits each, or with as many as it takes to see that they differ.
+fn told_apart(a: f64, b: f64) -> (String, String) {
+    let digits = |n: usize| (format!("{a:.n$e}"), format!("{b:.n$e}"));
+    // No number has more than 17 digits.
+    (2..17).map(digits).find(|(a, b)| a != b).unwrap_or_else(|| digits(17))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_beside_its_bound_is_seen_to_be_another() {
+        let told = |a, b| {
+            let (a, b) = told_apart(a, b);
+            format!("{a} {b}")
+        };
+        assert_eq!(told(1.34e-2, 1.3e-2), "1.34e-2 1.30e-2");
+        assert_eq!(told(1.300_04e-2, 1.3e-2), "1.30004e-2 1.30000e-2");
+        assert_eq!(told(f64::NAN, 6e-4), "NaN 6.00e-4");
+        assert_ne!(told_apart(0.1, 0.1f64.next_up()).0, told_apart(0.1, 0.1f64.next_up()).1);
+    }
 
     /// The case of this name asks for what its name says: rows that no f16 holds, of which the weights in the sum make numbers that one does.
     #[test]

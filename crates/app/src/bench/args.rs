@@ -81,7 +81,7 @@ pub struct DenseArgs {
     #[arg(long, value_name = "FORMAT,...", value_delimiter = ',', default_value = DENSE)]
     pub formats: Vec<String>,
     /// Seed of the random numbers
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(short, long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub seed: u64,
     #[command(flatten)]
     pub cold: ColdArgs,
@@ -105,7 +105,7 @@ pub struct RoutedArgs {
     #[arg(long, value_name = "HOW", default_value = "uniform")]
     pub routing: String,
     /// Seed of the random numbers
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(short, long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub seed: u64,
 }
 

@@ -2,13 +2,14 @@
 
 use std::io::{self, Write};
 
+use argon_gguf::Format;
 use argon_kernels::op::{Epilogue, Gemm, RowMap};
-use argon_kernels::{DType, Op};
+use argon_kernels::{DType, Op, Weight};
 use serde_json::json;
 
 use super::args::{self, DenseArgs};
 use super::cold::{self, Cold};
-use super::report::{Record, Work};
+use super::report::{Record, Report, Work};
 use super::setup::{Setup, normal, object};
 use super::times::time;
 use crate::failure::{Failure, stdout_failure};
@@ -40,41 +41,59 @@ pub fn run(args: DenseArgs) -> Result<(), Failure> {
     ];
     let mut report = setup.report(setting, notes);
     header().map_err(stdout_failure)?;
-    for (&format, cold) in formats.iter().zip(&colds) {
-        let weight = |copy: usize| {
-            cold::weight(setup.device.as_ref(), format, [1, rows, cols], args.seed.wrapping_add(copy as u64), "dense")
+    let measured = formats.iter().zip(&colds).try_for_each(|(&format, cold)| {
+        let weights = Weights { format, cold, rows, cols, seed: args.seed };
+        measure(&setup, &weights, &tokens, &mut report)
+    });
+    setup.finish(report, measured)
+}
+
+/// Weights of one format.
+struct Weights<'a> {
+    format: Format,
+    cold: &'a Cold,
+    rows: usize,
+    cols: usize,
+    seed: u64,
+}
+
+/// Times products with them, for each number of rows of activations.
+fn measure(setup: &Setup, weights: &Weights, tokens: &[usize], report: &mut Report) -> Result<(), Failure> {
+    let Weights { format, cold, rows, cols, seed } = *weights;
+    let weight_bytes = (cold.bytes / cold.copies) as f64;
+    report.warn(cold.warning(weight_bytes, setup.machine.cache_bytes).map(|what| format!("{format}: {what}")));
+    let weight = |copy: usize| {
+        setup.go_on()?;
+        cold::weight(setup.device.as_ref(), format, [1, rows, cols], seed.wrapping_add(copy as u64), "dense")
+    };
+    let weights = (0..cold.copies).map(weight).collect::<Result<Vec<_>, _>>()?;
+    for &tokens in tokens {
+        let x = setup.tensor(DType::F32, tokens, cols, &normal(tokens * cols, seed))?;
+        let out = setup.zeros(DType::F32, tokens, rows)?;
+        let op = |w: &Weight| {
+            let (x, w, out) = (x.clone(), w.clone(), out.clone());
+            let (rows, epilogue, precision) = (RowMap::Identity, Epilogue::Store, setup.precision);
+            Op::from(Gemm { x, w, bias: None, rows, epilogue, precision, out })
         };
-        let weight_bytes = (cold.bytes / cold.copies) as f64;
-        report.warn(cold.warning(weight_bytes, setup.machine.cache_bytes).map(|what| format!("{format}: {what}")));
-        let weights = (0..cold.copies).map(weight).collect::<Result<Vec<_>, _>>()?;
-        for &tokens in &tokens {
-            let x = setup.tensor(DType::F32, tokens, cols, &normal(tokens * cols, args.seed))?;
-            let out = setup.zeros(DType::F32, tokens, rows)?;
-            let op = |w: &argon_kernels::Weight| {
-                let (x, w, out) = (x.clone(), w.clone(), out.clone());
-                let (rows, epilogue, precision) = (RowMap::Identity, Epilogue::Store, setup.precision);
-                Op::from(Gemm { x, w, bias: None, rows, epilogue, precision, out })
-            };
-            let ops: Vec<Op> = weights.iter().map(op).collect();
-            let times = setup.time(|i| vec![&ops[i % ops.len()]])?;
-            let work = Work {
-                bytes: Some(weight_bytes + 4.0 * (tokens * (cols + rows)) as f64),
-                operations: Some(2.0 * tokens as f64 * cols as f64 * rows as f64),
-                ceiling: Some(setup.machine.operations_of(format)),
-            };
-            let record = Record::new(tokens, "dense", format.name(), times, work, &setup.machine);
-            row(&record).map_err(stdout_failure)?;
-            report.records.push(record);
-        }
+        let ops: Vec<Op> = weights.iter().map(op).collect();
+        let times = setup.time(|i| vec![&ops[i % ops.len()]])?;
+        let work = Work {
+            bytes: Some(weight_bytes + 4.0 * (tokens * (cols + rows)) as f64),
+            operations: Some(2.0 * tokens as f64 * cols as f64 * rows as f64),
+            ceiling: Some(setup.machine.operations_of(format)),
+        };
+        let record = Record::new(tokens, "dense", format.name(), times, work, &setup.machine);
+        row(&record).map_err(stdout_failure)?;
+        report.records.push(record);
     }
-    setup.write(&mut report)
+    Ok(())
 }
 
 fn header() -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(
         out,
-        "| {:<8} | {:>6} | {:>8} | {:>20} | {:>6} | {:>9} | {:>6} | {:>11} |\n| {:-<8} | {:->5}: | {:->7}: | {:->19}: | {:->5}: | {:->8}: | {:->5}: | {:->10}: |",
+        "| {:<8} | {:>6} | {:>8} | {:>20} | {:>6} | {:>9} | {:>6} | {:>12} |\n| {:-<8} | {:->5}: | {:->7}: | {:->19}: | {:->5}: | {:->8}: | {:->5}: | {:->11}: |",
         "format",
         "T",
         "median",
@@ -97,18 +116,16 @@ fn header() -> io::Result<()> {
 fn row(record: &Record) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let spread = format!("{} to {}", time(record.times.p10), time(record.times.p90));
-    let rate = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{:.1}", value / 1e9));
-    let share = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{:.0} %", 100.0 * value));
     writeln!(
         out,
-        "| {:<8} | {:>6} | {:>8} | {spread:>20} | {:>6} | {:>9} | {:>6} | {:>11} |",
+        "| {:<8} | {:>6} | {:>8} | {spread:>20} | {:>6} | {:>9} | {:>6} | {:>12} |",
         record.variant,
         record.tokens,
         time(record.times.median),
-        rate(record.bytes_per_s),
-        share(record.memory_share),
-        rate(record.operations_per_s),
-        share(record.operations_share),
+        record.gigabytes(),
+        record.of_memory(),
+        record.gigaoperations(),
+        record.of_products(),
     )?;
     out.flush()
 }

@@ -40,11 +40,10 @@ pub fn run(args: GatherArgs) -> Result<(), Failure> {
         "outside the clock: routing, the plan, allocating, making activations".into(),
     ];
     let mut report = setup.report(setting, notes);
-    for &tokens in &routed.tokens {
-        measure(&setup, &routed, tokens, hidden, &mut report)?;
-    }
+    let one = |&tokens: &usize| measure(&setup, &routed, tokens, hidden, &mut report);
+    let measured = routed.tokens.iter().try_for_each(one);
     print(&report).map_err(stdout_failure)?;
-    setup.write(&mut report)
+    setup.finish(report, measured)
 }
 
 /// Both gathers of one chunk.

@@ -9,15 +9,17 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Instant;
 
-use argon_engine::{Engine, Logits, Session};
+use argon_engine::{Engine, EngineError, Logits, Session};
 use argon_gguf::Gguf;
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use serde::Serialize;
 
-use super::Speed;
+use super::{Speed, load};
+use crate::about::About;
 use crate::failure::{Failure, OrFail, stdout_failure};
 use crate::inspect::census;
+use crate::interrupt::Interrupt;
 use crate::model;
 use crate::page::Page;
 use crate::page::bars::{self, Row};
@@ -35,6 +37,8 @@ struct Record {
     tokens_per_second_sd: f64,
     /// Of each run.
     seconds: Vec<f64>,
+    /// Whether Ctrl-C came before all tests had run as often as asked.
+    interrupted: bool,
     #[serde(flatten)]
     setting: Setting,
 }
@@ -42,6 +46,8 @@ struct Record {
 /// What all measurements of a run have in common.
 #[derive(Clone, Debug, Serialize)]
 struct Setting {
+    #[serde(flatten)]
+    about: About,
     file: String,
     model: String,
     size_bytes: u64,
@@ -52,6 +58,8 @@ struct Setting {
     /// Of the processor; `None` on another device.
     threads: Option<usize>,
     chunk: usize,
+    /// What a reader must know of the machine.
+    warning: Option<String>,
 }
 
 /// Runs the command: a row on standard output as soon as it is measured, the JSON at the end.
@@ -62,36 +70,54 @@ pub fn run(settings: settings::BenchModel) -> Result<(), Failure> {
     let path = settings.model.as_deref();
     let gguf = model::open(path)?;
     settings.outputs.check(model::files(&gguf))?;
+    let busy = load::warning(settings.device.threads());
     let engine = model::load(&gguf, path, &settings.device)?;
-    let setting = Setting::new(path, &gguf, &engine, &settings)?;
+    let setting = Setting::new(path, &gguf, &engine, &settings, busy)?;
+    eprintln!("{}", setting.about.line());
+    model::introduce(&engine, path);
+    setting.warning.iter().for_each(|warning| eprintln!("warning: {warning}"));
+    let interrupt = Interrupt::catch()?;
     let mut out = io::stdout().lock();
     write!(out, "{}", setting.header()).and_then(|()| out.flush()).map_err(stdout_failure)?;
     let mut records = Vec::new();
-    for &test in &settings.tests {
+    let mut one = |&test: &BenchTest| {
         let options = settings.session.with_context(test.tokens());
         let session = model::session(&engine, options, &format!("{test}"))?;
-        let seconds = measure(session, test, settings.repetitions, engine.info().vocabulary)
-            .map_err(|error| model::failure(error, &test.to_string()))?;
-        let speed = Speed::new(test.tokens(), &seconds);
-        writeln!(out, "{}", setting.row(test, speed)).and_then(|()| out.flush()).map_err(stdout_failure)?;
-        records.push(Record {
-            test: test.to_string(),
-            tokens: test.tokens(),
-            tokens_per_second: speed.mean,
-            tokens_per_second_sd: speed.deviation,
-            seconds,
-            setting: setting.clone(),
-        });
+        let seconds = measure(session, test, settings.repetitions, engine.info().vocabulary, &interrupt)?;
+        if seconds.is_empty() {
+            return Err(Failure::Interrupted);
+        }
+        let record = Record::new(test, seconds, &setting);
+        writeln!(out, "{}", record.row()).and_then(|()| out.flush()).map_err(stdout_failure)?;
+        records.push(record);
+        if interrupt.came() { Err(Failure::Interrupted) } else { Ok(()) }
+    };
+    let measured = settings.tests.iter().try_for_each(&mut one);
+    match measured {
+        Ok(()) => {}
+        Err(Failure::Interrupted) if records.is_empty() => {
+            eprintln!("interrupted before anything was measured");
+            return measured;
+        }
+        Err(Failure::Interrupted) => {
+            eprintln!("warning: {INTERRUPTED}");
+            records.iter_mut().for_each(|record| record.interrupted = true);
+        }
+        Err(_) => return measured,
     }
-    let page = || Ok(html(&records, &setting, profile(&engine, &settings)?));
-    settings.outputs.write(&records, || csv(&records), page)
+    let page = || Ok(html(&records, &setting, &profile(&engine, &settings, measured.is_ok())?));
+    settings.outputs.write(&records, || csv(&records), page, &interrupt)?;
+    measured
 }
+
+/// What a reader is told of results that are not all.
+const INTERRUPTED: &str = "interrupted: not everything was measured, or not as often as asked";
 
 fn csv(records: &[Record]) -> String {
     let mut out =
         String::from("test,tokens,tokens_per_second,tokens_per_second_sd,runs,backend,precision,threads,chunk\n");
     for record in records {
-        let Record { test, tokens, tokens_per_second, tokens_per_second_sd, seconds, setting } = record;
+        let Record { test, tokens, tokens_per_second, tokens_per_second_sd, seconds, setting, .. } = record;
         let Setting { backend, precision, threads, chunk, .. } = setting;
         let threads = threads.map_or_else(String::new, |threads| threads.to_string());
         let (speed, deviation) = (format!("{tokens_per_second:.3}"), format!("{tokens_per_second_sd:.3}"));
@@ -101,10 +127,11 @@ fn csv(records: &[Record]) -> String {
     out
 }
 
-/// The longest prompt, read once more and watched; `None` where there is none.
-fn profile(engine: &Engine, settings: &settings::BenchModel) -> Result<Option<Profile>, Failure> {
+/// The longest prompt, read once more and watched; `None` where there is none, or no time.
+fn profile(engine: &Engine, settings: &settings::BenchModel, time: bool) -> Result<Option<Profile>, Failure> {
     let prompt = |test: &BenchTest| if let BenchTest::Prompt(tokens) = *test { Some(tokens) } else { None };
-    let Some(length) = settings.tests.iter().filter_map(prompt).max() else { return Ok(None) };
+    let longest = settings.tests.iter().filter_map(prompt).max();
+    let Some(length) = longest.filter(|_| time) else { return Ok(None) };
     let failure = |error| model::failure(error, "the watched prompt");
     let mut session = engine.session(settings.session.with_context(length)).map_err(failure)?;
     let tokens = random_tokens(length, engine.info().vocabulary);
@@ -112,19 +139,23 @@ fn profile(engine: &Engine, settings: &settings::BenchModel) -> Result<Option<Pr
     profiler.start();
     session.prefill_probed(&tokens, Logits::Last, &mut profiler).map_err(failure)?;
     profiler.stop().or_work("the watched prompt")?;
-    Ok(Some(profiler.profile(length, session.chunk())))
+    Ok(Some(profiler.profile(model::name(settings.model.as_deref()), length, session.chunk())))
 }
 
 /// The speeds, and where the time of a prompt went.
-fn html(records: &[Record], setting: &Setting, profile: Option<Profile>) -> String {
-    let Setting { file, model, device, precision, chunk, .. } = setting;
+fn html(records: &[Record], setting: &Setting, profile: &Option<Profile>) -> String {
+    let Setting { about, file, model, device, precision, chunk, .. } = setting;
     let lines = [
-        format!("{file}: {model}"),
-        format!("{} ({device}), products in {precision}, chunks of {chunk}", setting.backend),
+        about.line(),
+        format!("{model}; {} ({device}), products in {precision}, chunks of {chunk}", setting.backend),
         "means of several runs from an empty context, with their standard deviation; each ran once unmeasured before"
             .into(),
     ];
-    let mut page = Page::new("argon bench model", &lines);
+    let mut page = Page::new(&format!("argon bench model: {file}"), &lines);
+    setting.warning.iter().for_each(|warning| page.warning(warning));
+    if records.iter().any(|record| record.interrupted) {
+        page.warning(INTERRUPTED);
+    }
     let row = |record: &Record| Row {
         label: record.test.clone(),
         total: format!("{:.2} ± {:.2}", record.tokens_per_second, record.tokens_per_second_sd),
@@ -132,7 +163,7 @@ fn html(records: &[Record], setting: &Setting, profile: Option<Profile>) -> Stri
     };
     let rows: Vec<Row> = records.iter().map(row).collect();
     let text = "pp: a prompt of so many tokens; tg: so many tokens generated one by one.";
-    page.picture("Speed", text, &bars::draw(&rows, &[], "tokens a second", "speed"));
+    page.picture("Speed", text, &bars::draw(&rows, &[], "speed, tokens a second", "speed"));
     if let Some(profile) = profile {
         profile.draw(&mut page);
     }
@@ -145,14 +176,16 @@ fn random_tokens(count: usize, vocabulary: usize) -> Vec<u32> {
     (0..count).map(|_| random.next_u32() % vocabulary as u32).collect()
 }
 
-/// The seconds that each run of `test` took.
+/// The seconds that each run of `test` took, of those that were through when Ctrl-C came.
 fn measure(
     mut session: Session,
     test: BenchTest,
     repetitions: usize,
     vocabulary: usize,
-) -> Result<Vec<f64>, argon_engine::EngineError> {
+    interrupt: &Interrupt,
+) -> Result<Vec<f64>, Failure> {
     let mut random = Pcg32::seed_from_u64(0);
+    let stop = &mut |_| if interrupt.came() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
     let mut once = || {
         session.reset()?;
         let tokens: Vec<u32> = (0..test.tokens()).map(|_| random.next_u32() % vocabulary as u32).collect();
@@ -162,12 +195,44 @@ fn measure(
         };
         let start = Instant::now();
         for piece in tokens.chunks(piece) {
-            session.prefill(piece, Logits::Last, &mut |_| ControlFlow::Continue(()))?;
+            session.prefill(piece, Logits::Last, stop)?;
         }
         Ok(start.elapsed().as_secs_f64())
     };
-    once()?;
-    (0..repetitions).map(|_| once()).collect()
+    let mut seconds = Vec::new();
+    for run in 0..=repetitions {
+        match once() {
+            Err(EngineError::Stopped { .. }) => break,
+            Err(error) => return Err(model::failure(error, &test.to_string())),
+            Ok(_) if run == 0 => {}
+            Ok(took) => seconds.push(took),
+        }
+        if interrupt.came() {
+            break;
+        }
+    }
+    Ok(seconds)
+}
+
+impl Record {
+    fn new(test: BenchTest, seconds: Vec<f64>, setting: &Setting) -> Record {
+        let Speed { mean, deviation } = Speed::new(test.tokens(), &seconds);
+        Record {
+            test: test.to_string(),
+            tokens: test.tokens(),
+            tokens_per_second: mean,
+            tokens_per_second_sd: deviation,
+            seconds,
+            interrupted: false,
+            setting: setting.clone(),
+        }
+    }
+
+    /// Its line of the table.
+    fn row(&self) -> String {
+        let speed = Speed { mean: self.tokens_per_second, deviation: self.tokens_per_second_sd };
+        self.setting.row(&self.test, speed)
+    }
 }
 
 impl Setting {
@@ -176,12 +241,14 @@ impl Setting {
         gguf: &Gguf,
         engine: &Engine,
         settings: &settings::BenchModel,
+        warning: Option<String>,
     ) -> Result<Setting, Failure> {
         let (info, device) = (engine.info(), engine.device().info());
         let label = gguf.metadata().str("general.size_label").or_input(model::name(path))?;
         let census = census::take(gguf, None);
         let all = std::thread::available_parallelism().map_or(1, NonZero::get);
         Ok(Setting {
+            about: About::now(),
             file: model::name(path),
             model: [Some(info.architecture), label].into_iter().flatten().collect::<Vec<_>>().join(" "),
             size_bytes: census.bytes,
@@ -191,6 +258,7 @@ impl Setting {
             device: device.name,
             precision: info.precision.name(),
             chunk: settings.session.chunk(),
+            warning,
         })
     }
 
@@ -203,7 +271,7 @@ impl Setting {
         )
     }
 
-    fn row(&self, test: BenchTest, speed: Speed) -> String {
+    fn row(&self, test: &str, speed: Speed) -> String {
         const MIB: f64 = (1 << 20) as f64;
         let size = match self.size_bytes as f64 / MIB {
             mib if mib < 1024.0 => format!("{mib:.2} MiB"),
@@ -218,7 +286,7 @@ impl Setting {
             "| {:<24} | {size:>10} | {parameters:>10} | {:<10} | {threads:>7} | {:>8} | {:>16} |",
             self.model,
             format!("{} {}", self.backend, self.precision),
-            test.to_string(),
+            test,
             speed.to_string(),
         )
     }

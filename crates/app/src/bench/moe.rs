@@ -14,7 +14,7 @@ use super::machine::Machine;
 use super::plan;
 use super::report::{self, Record, Report, Work};
 use super::setup::{Setup, device_failure, normal, object};
-use super::times::{Times, time};
+use super::times::{Times, UNMEASURED, time};
 use crate::failure::{Failure, OrFail, stdout_failure};
 use crate::settings::within;
 
@@ -66,14 +66,15 @@ pub fn run(args: MoeArgs) -> Result<(), Failure> {
     let mut report = setup.report(setting, notes);
     let sets = (0..cold.copies).map(|copy| Weights::new(&setup, &layer, copy)).collect::<Result<Vec<_>, _>>()?;
     header().map_err(stdout_failure)?;
-    for &tokens in &routed.tokens {
+    let mut one = |tokens| {
         let chunk = Chunk::new(&setup, &layer, &routed, tokens, &sets)?;
         let used = chunk.weight_bytes(&layer).into_iter().sum();
         report.warn(cold.warning(used, setup.machine.cache_bytes).map(|what| format!("T {tokens}: {what}")));
         chunk.measure(&setup, &layer, &mut report)?;
-        row(&report, tokens).map_err(stdout_failure)?;
-    }
-    setup.write(&mut report)
+        row(&report, tokens).map_err(stdout_failure)
+    };
+    let measured = routed.tokens.iter().try_for_each(|&tokens| one(tokens));
+    setup.finish(report, measured)
 }
 
 impl Layer {
@@ -102,6 +103,7 @@ impl Weights {
     fn new(setup: &Setup, layer: &Layer, copy: usize) -> Result<Weights, Failure> {
         let Layer { experts, hidden, ffn, gate_up, down, .. } = *layer;
         let weight = |format, rows, cols, name: &str| {
+            setup.go_on()?;
             cold::weight(setup.device.as_ref(), format, [experts, rows, cols], copy as u64, name)
         };
         Ok(Weights {
@@ -175,19 +177,18 @@ impl Chunk {
         let whole = setup.time(|i| stages(i).to_vec())?;
         let mut seconds = [const { Vec::new() }; 4];
         let device = setup.device.as_ref();
-        Times::measure(setup.repetitions, |i| {
+        setup.measure(|i| {
             let mut all = 0.0;
             for (op, seconds) in stages(i).into_iter().zip(&mut seconds) {
-                let took = device.elapsed(&mut || device.enqueue(op))?;
+                let took = device.elapsed(&mut || device.enqueue(op)).map_err(device_failure)?;
                 seconds.push(took);
                 all += took;
             }
             Ok(all)
-        })
-        .map_err(device_failure)?;
+        })?;
         let work = self.work(layer, &setup.machine);
         for ((stage, seconds), work) in STAGES.into_iter().zip(seconds).zip(work) {
-            let times = Times::of(seconds[2..].to_vec());
+            let times = Times::of(seconds[UNMEASURED..].to_vec());
             report.records.push(Record::new(tokens, stage, "", times, work, &setup.machine));
         }
         let sum = |part: fn(&Work) -> Option<f64>| Some(work.iter().filter_map(part).sum());
@@ -252,19 +253,16 @@ fn header() -> io::Result<()> {
 }
 
 /// Widths of the columns of the table, which is written row by row.
-const WIDTHS: [usize; 12] = [6, 8, 8, 8, 8, 8, 20, 8, 6, 9, 6, 11];
+const WIDTHS: [usize; 12] = [6, 8, 8, 8, 8, 8, 20, 8, 6, 9, 6, 12];
 
 fn row(report: &Report, tokens: usize) -> io::Result<()> {
     let records: Vec<&Record> = report.records.iter().filter(|record| record.tokens == tokens).collect();
     let Some(layer) = records.last() else { return Ok(()) };
-    let rate = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{:.1}", value / 1e9));
-    let share = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{:.0} %", 100.0 * value));
     let mut cells = vec![tokens.to_string()];
     cells.extend(records.iter().map(|record| time(record.times.median)));
     cells.push(format!("{} to {}", time(layer.times.p10), time(layer.times.p90)));
     cells.push(format!("{:.2}", 1e6 * layer.times.median / tokens as f64));
-    cells.extend([rate(layer.bytes_per_s), share(layer.memory_share)]);
-    cells.extend([rate(layer.operations_per_s), share(layer.operations_share)]);
+    cells.extend([layer.gigabytes(), layer.of_memory(), layer.gigaoperations(), layer.of_products()]);
     let cells: Vec<String> = cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:>width$}")).collect();
     let mut out = io::stdout().lock();
     writeln!(out, "| {} |", cells.join(" | "))?;

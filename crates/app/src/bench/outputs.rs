@@ -6,6 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::failure::{Failure, OrFail};
+use crate::interrupt::Interrupt;
 use crate::output;
 
 /// The files to write.
@@ -41,16 +42,17 @@ impl OutputArgs {
         records: &impl Serialize,
         csv: impl FnOnce() -> String,
         html: impl FnOnce() -> Result<String, Failure>,
+        interrupt: &Interrupt,
     ) -> Result<(), Failure> {
         if let Some(path) = &self.json {
             let json = serde_json::to_string_pretty(records).or_work("JSON")?;
-            output::write(path, json + "\n").or_work(path.display())?;
+            output::write(path, json + "\n", interrupt).or_work(path.display())?;
         }
         if let Some(path) = &self.csv {
-            output::write(path, csv()).or_work(path.display())?;
+            output::write(path, csv(), interrupt).or_work(path.display())?;
         }
         if let Some(path) = &self.html {
-            output::write(path, html()?).or_work(path.display())?;
+            output::write(path, html()?, interrupt).or_work(path.display())?;
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use crate::page::{Page, heat};
 /// The whole page.
 pub fn of(report: &Report) -> String {
     let mut page = Page::new(&format!("argon bench {}", report.bench), &small_print(report));
+    report.warnings.iter().for_each(|warning| page.warning(warning));
     match report.bench {
         "plan" => plan(&mut page, report),
         "moe" => moe(&mut page, report),
@@ -34,7 +35,8 @@ pub fn of(report: &Report) -> String {
 /// What was measured, on what, and how.
 fn small_print(report: &Report) -> Vec<String> {
     let (m, mut lines) = (&report.machine, Vec::new());
-    lines.push(format!("{} ({}), products in {}, argon {}", m.device, m.name, m.precision, report.version));
+    lines.push(report.about.line());
+    lines.push(format!("{} ({}), products in {}", m.device, m.name, m.precision));
     lines.push(m.ceilings());
     lines.push(format!("medians; timed by {}", m.clock));
     lines.extend(report.notes.iter().cloned());
@@ -45,8 +47,6 @@ const HEADER: [&str; 11] =
     ["stage", "variant", "T", "median", "p10", "p90", "runs", "GB/s", "of memory", "GOP/s", "of products"];
 
 fn row(record: &Record) -> Vec<String> {
-    let rate = |value: Option<f64>| value.map_or_else(String::new, |value| digits(value / 1e9));
-    let share = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{:.0} %", 100.0 * value));
     vec![
         record.stage.clone(),
         record.variant.clone(),
@@ -55,10 +55,10 @@ fn row(record: &Record) -> Vec<String> {
         time(record.times.p10),
         time(record.times.p90),
         record.times.runs.to_string(),
-        rate(record.bytes_per_s),
-        share(record.memory_share),
-        rate(record.operations_per_s),
-        share(record.operations_share),
+        record.gigabytes(),
+        record.of_memory(),
+        record.gigaoperations(),
+        record.of_products(),
     ]
 }
 
@@ -99,7 +99,11 @@ fn plan(page: &mut Page, report: &Report) {
         }
         if !rows.is_empty() {
             let heading = format!("T = {tokens}: stages alone");
-            page.picture(&heading, "Each stage called by itself.", &bars::draw(&rows, &names, unit, &heading));
+            page.picture(
+                &heading,
+                "Each stage called by itself.",
+                &bars::draw(&rows, &names, &in_unit("time", unit), &heading),
+            );
         }
         let whole = of_chunk.iter().filter(|record| record.stage == "plan").map(|record| Row {
             label: record.variant.clone(),
@@ -111,7 +115,7 @@ fn plan(page: &mut Page, report: &Report) {
         page.picture(
             &heading,
             text,
-            &bars::draw(&whole.collect::<Vec<_>>(), &[], &format!("{unit} a layer"), &heading),
+            &bars::draw(&whole.collect::<Vec<_>>(), &[], &in_unit("time of a layer", unit), &heading),
         );
     }
 }
@@ -144,7 +148,7 @@ fn moe(page: &mut Page, report: &Report) {
     let text = "How long a token takes in a layer, by stage. On the bars, the time of the whole chunk; beside them, that of \
                 the layer in one go, after routing.";
     let rows: Vec<Row> = rows.collect();
-    page.picture("Where the time goes", text, &bars::draw(&rows, &STAGES, "µs for each token", "time by stage"));
+    page.picture("Where the time goes", text, &bars::draw(&rows, &STAGES, "time for each token, µs", "time by stage"));
     let points = report.records.iter().filter(|record| ["gate_up", "down"].contains(&record.stage.as_str()));
     let points = points.filter_map(|record| point(record, format!("T = {}", record.tokens), series(&record.stage)));
     roof(page, report, &points.collect::<Vec<_>>(), &STAGES[1..3]);
@@ -165,7 +169,7 @@ fn dense(page: &mut Page, report: &Report) {
         });
         let heading = format!("{tokens} rows of activations");
         let text = "Beside the bars, how fast that is, and its share of what the device's arithmetic allows.";
-        page.picture(&heading, text, &bars::draw(&rows.collect::<Vec<_>>(), &[], unit, &heading));
+        page.picture(&heading, text, &bars::draw(&rows.collect::<Vec<_>>(), &[], &in_unit("time", unit), &heading));
     }
     let several = chunks_sorted(report).len() > 1;
     let name = |record: &Record| match several {
@@ -188,12 +192,21 @@ fn gather(page: &mut Page, report: &Report) {
         )],
     });
     let text = "Copies of tokens to the rows of their experts.";
-    page.picture("Gather", text, &bars::draw(&rows.collect::<Vec<_>>(), &[], unit, "time of the gather"));
+    page.picture(
+        "Gather",
+        text,
+        &bars::draw(&rows.collect::<Vec<_>>(), &[], &in_unit("time", unit), "time of the gather"),
+    );
 }
 
 /// The unit of an axis for these times.
 fn axis(records: &[&Record]) -> (f64, &'static str) {
     unit(records.iter().map(|record| record.times.median).fold(0.0, f64::max))
+}
+
+/// The title of an axis.
+fn in_unit(what: &str, unit: &str) -> String {
+    format!("{what}, {unit}")
 }
 
 /// Chunks in ascending order.
@@ -206,15 +219,19 @@ fn chunks_sorted(report: &Report) -> Vec<usize> {
 
 fn point(record: &Record, name: String, series: usize) -> Option<Point> {
     let (bytes, operations, rate) = (record.bytes?, record.operations?, record.operations_per_s?);
-    Some(Point { name, series, intensity: operations / bytes, rate })
+    Some(Point { name, series, intensity: operations / bytes, rate, ceiling: record.operations_ceiling? })
 }
 
 fn roof(page: &mut Page, report: &Report, points: &[Point], names: &[(usize, &str)]) {
     let m = &report.machine;
-    let text = "The grey roof is what memory (its slope) and arithmetic (its flat part) allow on this device, as measured. \
-                A point on the roof cannot be faster; below it, the distance is what is left to gain.";
+    let lower = points.iter().any(|point| point.ceiling < m.operations_per_s);
+    let floats = if lower { " The lower flat part is for weights that are plain floats." } else { "" };
+    let text = format!(
+        "The grey roof is what memory (its slope) and arithmetic (its flat part) allow on this device, as measured. A \
+         point on the roof cannot be faster; below it, the distance is what is left to gain.{floats}"
+    );
     let svg = roofline::draw(points, m.memory_bytes_per_s, m.operations_per_s, names, "roofline");
-    page.picture("Roofline", text, &svg);
+    page.picture("Roofline", &text, &svg);
 }
 
 /// How many rows the experts got, and what padding to whole tiles costs, for several plans by name.
@@ -228,7 +245,7 @@ pub fn routing(page: &mut Page, plans: &[(String, Shape)]) {
     let active = active.collect::<Vec<_>>().join(", ");
     let text = format!("Experts in the order of their load; those with at least one row are {active}.");
     let lines: Vec<Line> = plans.iter().map(by_rank).collect();
-    let axes = ["experts, the one with the most rows first", "rows"];
+    let axes = ["experts, the one with the most rows first", "rows of an expert"];
     let svg = lines::draw(&lines, [Spacing::Linear, Spacing::Log(Base::Ten)], axes, "rows of each expert");
     page.picture("Rows of each expert", &text, &svg);
 

@@ -21,7 +21,7 @@ use serde_json::json;
 use super::args::{PlanArgs, Routed};
 use super::report::{self, Record, Report, Work};
 use super::setup::{Setup, device_failure, object};
-use super::times::Times;
+use super::times::{Times, UNMEASURED};
 use crate::device;
 use crate::failure::{Failure, OrFail, stdout_failure};
 use crate::settings::within;
@@ -52,7 +52,8 @@ pub fn run(args: PlanArgs) -> Result<(), Failure> {
         notes.push("a stage alone: one call on one thread of the device (parallel: all), median of calls".into());
     }
     let mut report = setup.report(setting, notes);
-    for &tokens in &routed.tokens {
+    let measured = routed.tokens.iter().try_for_each(|&tokens| {
+        setup.go_on()?;
         let tile = setup.device.tile_rows(tokens * top_k, experts);
         let chunk = Chunk::new(&routed, shape(tokens, top_k, experts, tile)?, layers);
         report.plans.push(report::Shape::of(&chunk.plan(0)?));
@@ -63,10 +64,10 @@ pub fn run(args: PlanArgs) -> Result<(), Failure> {
         if setup.machine.device == "cpu" {
             stages_alone(&setup, &chunk, &mut report)?;
         }
-        sequences(&setup, &chunk, &mut report)?;
-    }
+        sequences(&setup, &chunk, &mut report)
+    });
     print(&report).map_err(stdout_failure)?;
-    setup.write(&mut report)
+    setup.finish(report, measured)
 }
 
 /// The shape of a plan.
@@ -156,7 +157,7 @@ fn stages_alone(setup: &Setup, chunk: &Chunk, report: &mut Report) -> Result<(),
         let mut plan = Plan::filled(chunk.shape, 0, 0);
         let mut seconds = vec![Vec::new(); stages.len()];
         device.install(|| {
-            Times::measure(setup.repetitions, |run| -> Result<f64, Failure> {
+            setup.measure(|run| {
                 let ids = &chunk.ids[run % chunk.ids.len()];
                 let mut all = 0.0;
                 for ((_, stage), seconds) in stages.iter().zip(&mut seconds) {
@@ -170,8 +171,7 @@ fn stages_alone(setup: &Setup, chunk: &Chunk, report: &mut Report) -> Result<(),
             })
         })?;
         for ((name, _), seconds) in stages.iter().zip(seconds) {
-            // The first two runs are not measured.
-            let times = Times::of(seconds[2..].to_vec());
+            let times = Times::of(seconds[UNMEASURED..].to_vec());
             report.records.push(record(setup, chunk, name, variant.name(), times));
         }
     }
@@ -235,8 +235,11 @@ fn replayed(setup: &Setup, device: Arc<CudaDevice>, chunk: &Chunk) -> Result<Tim
     let enqueue = || (0..chunk.layers).try_for_each(|layer| device.enqueue(&ops[layer % ops.len()]));
     device.enqueue(&ops[0]).map_err(device_failure)?;
     let graph = device.record(enqueue).map_err(device_failure)?;
-    let once = |_| device.time(|| device.replay(&graph)).map(|milliseconds| f64::from(milliseconds) / 1e3);
-    Ok(Times::measure(setup.repetitions, once).map_err(device_failure)?.part(chunk.layers))
+    let once = |_| {
+        let milliseconds = device.time(|| device.replay(&graph)).map_err(device_failure)?;
+        Ok(f64::from(milliseconds) / 1e3)
+    };
+    Ok(setup.measure(once)?.part(chunk.layers))
 }
 
 /// Both tables on standard output.

@@ -5,21 +5,27 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::machine::Machine;
-use super::times::Times;
+use super::times::{Times, digits};
+use crate::about::About;
 
 /// Everything that was measured in one run of a bench.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// `plan`, `gather`, `moe` or `dense`.
     pub bench: &'static str,
-    /// Of this program.
-    pub version: &'static str,
+    /// The program, the time, the system.
+    #[serde(flatten)]
+    pub about: About,
+    /// Whether Ctrl-C came before everything was measured.
+    pub interrupted: bool,
     /// Where.
     pub machine: Machine,
     /// Of what: shapes, formats, routing, seed.
     pub setting: Map<String, Value>,
     /// What a reader has to know: how weights were kept cold, what is outside the clock.
     pub notes: Vec<String>,
+    /// What casts doubt on the times: a busy machine, weights in a cache, an interruption.
+    pub warnings: Vec<String>,
     /// The measurements.
     pub records: Vec<Record>,
     /// How the tokens met the experts, for each chunk of the first layer.
@@ -50,7 +56,9 @@ pub struct Record {
     pub operations_per_s: Option<f64>,
     /// `bytes_per_s` by the machine's ceiling.
     pub memory_share: Option<f64>,
-    /// `operations_per_s` by the machine's ceiling.
+    /// Operations a second that these products can reach.
+    pub operations_ceiling: Option<f64>,
+    /// `operations_per_s` by that.
     pub operations_share: Option<f64>,
 }
 
@@ -70,16 +78,38 @@ impl Report {
     pub fn warn(&mut self, what: Option<String>) {
         if let Some(what) = what {
             eprintln!("warning: {what}");
-            self.notes.push(what);
+            self.warnings.push(what);
         }
     }
 }
 
 impl Record {
+    /// Bytes a second, as `12.3 GB/s` without its unit; nothing where there are none.
+    pub fn gigabytes(&self) -> String {
+        self.bytes_per_s.map_or_else(String::new, |rate| digits(rate / 1e9))
+    }
+
+    /// Its share of what memory gives: `80 %`.
+    pub fn of_memory(&self) -> String {
+        self.memory_share.map_or_else(String::new, |share| format!("{:.0} %", 100.0 * share))
+    }
+
+    /// Operations a second in thousands of millions.
+    pub fn gigaoperations(&self) -> String {
+        self.operations_per_s.map_or_else(String::new, |rate| digits(rate / 1e9))
+    }
+
+    /// Its share of what such products can reach, and what that is: `28 % of 117`.
+    pub fn of_products(&self) -> String {
+        let share = |(share, ceiling): (f64, f64)| format!("{:.0} % of {}", 100.0 * share, digits(ceiling / 1e9));
+        self.operations_share.zip(self.operations_ceiling).map_or_else(String::new, share)
+    }
+
     /// Of `work` that took `times`, beside the ceilings of `machine`.
     pub fn new(tokens: usize, stage: &str, variant: &str, times: Times, work: Work, machine: &Machine) -> Record {
         let rate = |amount: Option<f64>| amount.map(|amount| amount / times.median);
         let (bytes_per_s, operations_per_s) = (rate(work.bytes), rate(work.operations));
+        let ceiling = work.ceiling.unwrap_or(machine.operations_per_s);
         Record {
             tokens,
             stage: stage.into(),
@@ -90,7 +120,8 @@ impl Record {
             bytes_per_s,
             operations_per_s,
             memory_share: bytes_per_s.map(|rate| rate / machine.memory_bytes_per_s),
-            operations_share: operations_per_s.map(|rate| rate / work.ceiling.unwrap_or(machine.operations_per_s)),
+            operations_ceiling: operations_per_s.map(|_| ceiling),
+            operations_share: operations_per_s.map(|rate| rate / ceiling),
         }
     }
 }

@@ -6,6 +6,7 @@ use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use crate::failure::{Failure, OrFail};
+use crate::interrupt::Interrupt;
 use crate::npy::{self, Array};
 use crate::output;
 
@@ -194,10 +195,10 @@ fn zipf(tokens: usize, top_k: usize, experts: usize, exponent: f64, random: &mut
 ///
 /// # Errors
 /// If the file cannot be written.
-pub fn write(path: &Path, shape: Recorded, ids: &[i32]) -> Result<(), Failure> {
+pub fn write(path: &Path, shape: Recorded, ids: &[i32], interrupt: &Interrupt) -> Result<(), Failure> {
     let mut bytes = Vec::new();
     npy::write_i32(&mut bytes, &[shape.layers, shape.tokens, shape.top_k], ids).or_work(path.display())?;
-    output::write(path, bytes).or_work(path.display())
+    output::write(path, bytes, interrupt).or_work(path.display())
 }
 
 #[cfg(test)]
@@ -252,7 +253,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ids.npy");
         let ids: Vec<i32> = (0..2 * 3 * 2).map(|i| i % 5 - 1).collect();
-        write(&path, Recorded { layers: 2, tokens: 3, top_k: 2 }, &ids).unwrap();
+        write(&path, Recorded { layers: 2, tokens: 3, top_k: 2 }, &ids, &Interrupt::default()).unwrap();
         let source = Source::parse(path.to_str().unwrap()).unwrap();
         assert_eq!(source.recorded(), Some(Recorded { layers: 2, tokens: 3, top_k: 2 }));
         let routing = Routing::new(source, 4, 2, 0).unwrap();

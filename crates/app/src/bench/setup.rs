@@ -9,12 +9,15 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 use serde_json::{Map, Value};
 
 use super::args::CommonArgs;
+use super::load;
 use super::machine::Machine;
 use super::outputs::OutputArgs;
 use super::page;
 use super::report::Report;
 use super::times::Times;
+use crate::about::About;
 use crate::failure::{Failure, OrFail};
+use crate::interrupt::Interrupt;
 use crate::{device, settings};
 
 /// A device that is ready to be measured.
@@ -30,8 +33,13 @@ pub struct Setup {
     pub machine: Machine,
     /// How often each is measured; by the clock where absent.
     pub repetitions: Option<usize>,
+    /// Asks to stop between two runs.
+    interrupt: Interrupt,
+    about: About,
     bench: &'static str,
     outputs: OutputArgs,
+    /// Said before anything was measured.
+    busy: Option<String>,
 }
 
 impl Setup {
@@ -43,6 +51,7 @@ impl Setup {
         let repetitions = args.repetitions()?;
         args.outputs.check([])?;
         let settings = settings::Device::try_from(args.device)?;
+        let busy = load::warning(settings.threads());
         let device = device::open(&settings, 0)?;
         let info = device.info();
         let precision = match settings.precision {
@@ -60,12 +69,16 @@ impl Setup {
         };
         let machine =
             Machine::measure(device.as_ref(), &settings, precision).or_work("measuring the machine's ceilings")?;
+        let about = About::now();
+        eprintln!("{}", about.line());
         eprintln!(
             "{} ({}), products in {}; timed by {}",
             machine.device, machine.name, machine.precision, machine.clock
         );
         eprintln!("{}", machine.ceilings());
-        Ok(Setup { device, settings, precision, machine, repetitions, bench, outputs: args.outputs })
+        let interrupt = Interrupt::catch()?;
+        let outputs = args.outputs;
+        Ok(Setup { device, settings, precision, machine, repetitions, interrupt, about, bench, outputs, busy })
     }
 
     /// The same with another device of the same machine.
@@ -96,14 +109,32 @@ impl Setup {
     /// Times of `op(i)` in run i, from an idle device to an idle device.
     ///
     /// # Errors
-    /// Of the device.
+    /// Of the device, or [`Failure::Interrupted`].
     pub fn time<'a>(&self, op: impl Fn(usize) -> Vec<&'a Op>) -> Result<Times, Failure> {
         let device = self.device.as_ref();
-        let once = |i: usize| {
+        self.measure(|i| {
             let ops = op(i);
-            device.elapsed(&mut || ops.iter().try_for_each(|op| device.enqueue(op)))
-        };
-        Times::measure(self.repetitions, once).map_err(device_failure)
+            device.elapsed(&mut || ops.iter().try_for_each(|op| device.enqueue(op))).map_err(device_failure)
+        })
+    }
+
+    /// Times of `once`, which gets the number of the run and returns its seconds.
+    ///
+    /// # Errors
+    /// Those of `once`, or [`Failure::Interrupted`].
+    pub fn measure(&self, mut once: impl FnMut(usize) -> Result<f64, Failure>) -> Result<Times, Failure> {
+        Times::measure(self.repetitions, |i| {
+            self.go_on()?;
+            once(i)
+        })
+    }
+
+    /// Whether nobody has asked to stop.
+    ///
+    /// # Errors
+    /// [`Failure::Interrupted`] if somebody has.
+    pub fn go_on(&self) -> Result<(), Failure> {
+        if self.interrupt.came() { Err(Failure::Interrupted) } else { Ok(()) }
     }
 
     /// A tensor `[rows, 1, cols]` of zeros.
@@ -129,28 +160,46 @@ impl Setup {
         for note in &notes {
             eprintln!("{note}");
         }
-        Report {
+        let mut report = Report {
             bench: self.bench,
-            version: env!("CARGO_PKG_VERSION"),
+            about: self.about.clone(),
+            interrupted: false,
             machine: self.machine.clone(),
             setting,
             notes,
+            warnings: Vec::new(),
             records: Vec::new(),
             plans: Vec::new(),
             loads: Vec::new(),
-        }
+        };
+        report.warn(self.busy.clone());
+        report
     }
 
-    /// Measures the ceilings once more, to see whether the machine did nothing else meanwhile, and writes the files that
-    /// were asked for.
+    /// Writes the files that were asked for with what was measured, all of it or what there is of it. Before that the
+    /// ceilings are measured once more, to see whether the machine did nothing else meanwhile.
     ///
     /// # Errors
-    /// If one cannot be written.
-    pub fn write(&self, report: &mut Report) -> Result<(), Failure> {
-        let again = Machine::measure(self.device.as_ref(), &self.settings, self.precision)
-            .or_work("measuring the machine's ceilings")?;
-        report.warn(self.machine.unlike(&again));
-        self.outputs.write(report, || report.csv(), || Ok(page::of(report)))
+    /// The one of `measured`, or if a file cannot be written.
+    pub fn finish(&self, mut report: Report, measured: Result<(), Failure>) -> Result<(), Failure> {
+        match &measured {
+            Ok(()) => {
+                let again = Machine::measure(self.device.as_ref(), &self.settings, self.precision)
+                    .or_work("measuring the machine's ceilings")?;
+                report.warn(self.machine.unlike(&again));
+            }
+            Err(Failure::Interrupted) if report.records.is_empty() => {
+                eprintln!("interrupted before anything was measured");
+                return measured;
+            }
+            Err(Failure::Interrupted) => {
+                report.interrupted = true;
+                report.warn(Some("interrupted: not everything was measured".into()));
+            }
+            Err(_) => return measured,
+        }
+        self.outputs.write(&report, || report.csv(), || Ok(page::of(&report)), &self.interrupt)?;
+        measured
     }
 }
 

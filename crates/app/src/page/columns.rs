@@ -3,8 +3,9 @@
 use super::scale::Scale;
 use super::svg::{Anchor, LINE, Svg, WIDTH};
 
-/// Columns over 0, 1, 2, ...; `values[i]` are the parts of column i, in the order of `names`. `axes` are the titles.
-pub fn draw(values: &[Vec<f64>], names: &[(usize, &str)], axes: [&str; 2], label: &str) -> String {
+/// Columns over 0, 1, 2, ...; `values[i]` are the parts of column i in `unit`, in the order of `names`. `axes` are what is
+/// along and what is up.
+pub fn draw(values: &[Vec<f64>], names: &[(usize, &str)], axes: [&str; 2], unit: &str, label: &str) -> String {
     let (left, right, field) = (64.0, WIDTH - 8.0, 240.0);
     let legend = Svg::new(0.0).legend(left, 4.0, names) + 10.0;
     let (top, bottom) = (8.0 + legend, 8.0 + legend + field);
@@ -12,7 +13,7 @@ pub fn draw(values: &[Vec<f64>], names: &[(usize, &str)], axes: [&str; 2], label
     svg.legend(left, 4.0, names);
     let most = values.iter().map(|parts| parts.iter().sum::<f64>()).fold(0.0, f64::max);
     let scale = Scale::linear(most, bottom, top);
-    scale.draw_y(&mut svg, left, right, axes[1]);
+    scale.draw_y(&mut svg, left, right, &format!("{}, {unit}", axes[1]));
     let step = (right - left) / values.len().max(1) as f64;
     let width = (step - 2.0).clamp(0.5, 40.0);
     let apart = (values.len() / 16).max(1).next_power_of_two();
@@ -23,7 +24,8 @@ pub fn draw(values: &[Vec<f64>], names: &[(usize, &str)], axes: [&str; 2], label
             let (low, high) = (scale.at(sum), scale.at(sum + part));
             sum += part;
             if part > 0.0 {
-                svg.bar([middle - width / 2.0, high, width, low - high], series, &format!("{i}: {name}: {part:.3}"));
+                let told = format!("{} {i}: {name}: {part:.3} {unit}", axes[0]);
+                svg.bar([middle - width / 2.0, high, width, low - high], series, &told);
             }
         }
         if i % apart == 0 {

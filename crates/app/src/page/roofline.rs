@@ -13,12 +13,14 @@ pub struct Point {
     pub intensity: f64,
     /// Operations a second.
     pub rate: f64,
+    /// Operations a second that such work can reach.
+    pub ceiling: f64,
 }
 
 /// A rectangle: left, top, right, bottom.
 type Field = [f64; 4];
 
-/// Points below the roof of `memory` bytes and `operations` operations a second.
+/// Points below the roof of `memory` bytes and `operations` operations a second, and below the lower roofs that some have.
 pub fn draw(points: &[Point], memory: f64, operations: f64, names: &[(usize, &str)], label: &str) -> String {
     let ridge = operations / memory;
     let least = |value: fn(&Point) -> f64| points.iter().map(value).fold(f64::INFINITY, f64::min);
@@ -32,7 +34,7 @@ pub fn draw(points: &[Point], memory: f64, operations: f64, names: &[(usize, &st
     let lowest = (least(|p| p.rate) / 3.0).min(operations / 20.0);
     let y = Scale::log(Base::Ten, lowest / 1e9, operations.max(most(|p| p.rate)) / 1e9 * 2.0, bottom, top);
     x.draw_x(&mut svg, top, bottom, "operations for each byte that has to move");
-    y.draw_y(&mut svg, left, right, "GOP/s");
+    y.draw_y(&mut svg, left, right, "speed, GOP/s");
 
     let place = |intensity: f64, rate: f64| [x.at(intensity), y.at(rate / 1e9)];
     // The slope enters the field at its lower or at its left edge.
@@ -43,6 +45,17 @@ pub fn draw(points: &[Point], memory: f64, operations: f64, names: &[(usize, &st
     let flat = format!("products {:.0} GOP/s", operations / 1e9);
     svg.text(right - 4.0, corner[1] - 7.0, Anchor::End, "faint", &flat);
     let mut taken = vec![[right - text_width(&flat), corner[1] - 20.0, right, corner[1]]];
+    let mut lower: Vec<f64> =
+        points.iter().map(|point| point.ceiling).filter(|ceiling| *ceiling < operations).collect();
+    lower.sort_by(f64::total_cmp);
+    lower.dedup();
+    for ceiling in lower {
+        let [x, y] = place(ceiling / memory, ceiling);
+        let what = format!("plain floats {:.0} GOP/s", ceiling / 1e9);
+        svg.path(&[[x, y], [right, y]], REST, &what);
+        svg.text(right - 4.0, y - 7.0, Anchor::End, "faint", &what);
+        taken.push([right - text_width(&what), y - 20.0, right, y]);
+    }
     // Beside the slope, below the height that the names of points are at.
     let slope = format!("memory {:.1} GB/s", memory / 1e9);
     let half = place((start * ridge).sqrt(), (start * ridge).sqrt() * memory);

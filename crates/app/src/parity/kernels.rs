@@ -10,6 +10,7 @@ use super::model;
 use super::report::{self, Compared, Report, Row};
 use crate::device::{self, Forced};
 use crate::failure::{Failure, OrFail, stdout_failure};
+use crate::interrupt::Interrupt;
 use crate::output::can_be_written;
 use crate::settings::{DeviceKind, Parity, Part};
 
@@ -21,6 +22,7 @@ pub fn run(settings: &Parity) -> Result<(), Failure> {
     if let Some(path) = &settings.report {
         can_be_written(path)?;
     }
+    let interrupt = Interrupt::at_once()?;
     let mut report = Report::new();
     let mut out = io::stdout().lock();
     for device in devices(settings, &mut report)? {
@@ -30,7 +32,7 @@ pub fn run(settings: &Parity) -> Result<(), Failure> {
     }
     let (all, failed) = report.count();
     if let Some(path) = &settings.report {
-        report.write(path).or_work(path.display())?;
+        report.write(path, &interrupt).or_work(path.display())?;
     }
     verdict(all, failed)?;
     writeln!(out, "all {all} comparisons hold").map_err(stdout_failure)

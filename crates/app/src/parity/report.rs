@@ -9,12 +9,15 @@ use argon_kernels::cpu::machine;
 use argon_kernels::parity::{Distance, Finding};
 use serde::Serialize;
 
+use crate::about::About;
+use crate::interrupt::Interrupt;
 use crate::{output, table};
 
 /// Everything that was compared.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    argon: &'static str,
+    #[serde(flatten)]
+    about: About,
     machine: Machine,
     /// As on the command line.
     asked: String,
@@ -26,8 +29,6 @@ pub struct Report {
 
 #[derive(Debug, Serialize)]
 struct Machine {
-    system: &'static str,
-    architecture: &'static str,
     processor: String,
     threads: usize,
     memory_bytes: u64,
@@ -89,10 +90,8 @@ impl Report {
     pub fn new() -> Report {
         let asked: Vec<_> = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
         Report {
-            argon: env!("CARGO_PKG_VERSION"),
+            about: About::now(),
             machine: Machine {
-                system: std::env::consts::OS,
-                architecture: std::env::consts::ARCH,
                 processor: machine::name(),
                 threads: std::thread::available_parallelism().map_or(1, NonZero::get),
                 memory_bytes: machine::memory(),
@@ -113,8 +112,8 @@ impl Report {
     ///
     /// # Errors
     /// Those of the file.
-    pub fn write(&self, path: &Path) -> anyhow::Result<()> {
-        Ok(output::write(path, serde_json::to_string_pretty(self)? + "\n")?)
+    pub fn write(&self, path: &Path, interrupt: &Interrupt) -> anyhow::Result<()> {
+        Ok(output::write(path, serde_json::to_string_pretty(self)? + "\n", interrupt)?)
     }
 }
 
@@ -164,16 +163,15 @@ fn cells(rows: &[&Row]) -> [String; 8] {
         })
     };
     let shown = |x: Option<f64>| x.map_or(String::new(), |x| format!("{x:.2e}"));
-    let bound = |x: Option<f64>| x.map_or(String::new(), |x| format!("{x:.1e}"));
     let exact = row.a_bound.is_none();
     [
         row.kernel.into(),
         case,
         row.precision.unwrap_or("").into(),
         if exact { "bytes".into() } else { shown(largest(|row| row.a)) },
-        bound(row.a_bound),
+        shown(row.a_bound),
         shown(largest(|row| row.b)),
-        bound(largest(|row| row.b_bound)),
+        shown(largest(|row| row.b_bound)),
         if rows.iter().all(|row| row.holds) { "PASS".into() } else { "FAIL".into() },
     ]
 }

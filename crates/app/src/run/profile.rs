@@ -13,11 +13,13 @@ use argon_kernels::DeviceError;
 use argon_plan::{Plan, Shape, Variant};
 use serde::Serialize;
 
+use crate::about::About;
 use crate::bench::page::routing as routing_pictures;
 use crate::bench::report;
 use crate::bench::routing::{self, Recorded};
 use crate::bench::times::{digits, time, unit};
 use crate::failure::{Failure, OrFail};
+use crate::interrupt::Interrupt;
 use crate::output;
 use crate::page::bars::{self, Row};
 use crate::page::{Page, columns, heat};
@@ -74,18 +76,18 @@ impl Profiler {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn write_routing(&self, path: &Path) -> Result<(), Failure> {
+    pub fn write_routing(&self, path: &Path, interrupt: &Interrupt) -> Result<(), Failure> {
         let top_k = self.engine.info().experts_used;
         let tokens = self.ids.iter().map(Vec::len).min().unwrap_or(0) / top_k.max(1);
         if tokens == 0 {
             return Ok(());
         }
         let ids: Vec<i32> = self.ids.iter().flat_map(|ids| &ids[..tokens * top_k]).copied().collect();
-        routing::write(path, Recorded { layers: self.ids.len(), tokens, top_k }, &ids)
+        routing::write(path, Recorded { layers: self.ids.len(), tokens, top_k }, &ids, interrupt)
     }
 
-    /// What was found, about a prompt of so many tokens in chunks of so many.
-    pub fn profile(&self, tokens: usize, chunk: usize) -> Profile {
+    /// What was found, about a prompt of so many tokens in chunks of so many through the model in `file`.
+    pub fn profile(&self, file: String, tokens: usize, chunk: usize) -> Profile {
         let (info, device) = (self.engine.info(), self.engine.device().info());
         let seconds = |wanted: &dyn Fn(&Place) -> bool| {
             self.spent.iter().filter(|(place, _)| wanted(place)).map(|(_, spent)| spent.as_secs_f64()).sum::<f64>()
@@ -102,6 +104,8 @@ impl Profiler {
             Stage::ALL.map(of_stage).into_iter().filter(|spent| spent.seconds > 0.0).collect()
         });
         Profile {
+            about: About::now(),
+            file,
             model: info.architecture,
             device: format!("{} ({})", device.id, device.name),
             precision: info.precision.name(),
@@ -152,6 +156,9 @@ impl Probe for Profiler {
 /// Where a prompt's time went.
 #[derive(Debug, Serialize)]
 pub struct Profile {
+    #[serde(flatten)]
+    about: About,
+    file: String,
     model: &'static str,
     device: String,
     precision: &'static str,
@@ -238,16 +245,17 @@ impl Profile {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn write(&self, path: &Path) -> Result<(), Failure> {
+    pub fn write(&self, path: &Path, interrupt: &Interrupt) -> Result<(), Failure> {
         let json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
         let text = if json { serde_json::to_string_pretty(self).or_work("JSON")? + "\n" } else { self.html() };
-        output::write(path, text).or_work(path.display())
+        output::write(path, text, interrupt).or_work(path.display())
     }
 
     fn html(&self) -> String {
         let speed = self.tokens as f64 / self.seconds;
         let small_print = [
-            format!("{}, {}, products in {}", self.model, self.device, self.precision),
+            self.about.line(),
+            format!("{}; {}, products in {}", self.model, self.device, self.precision),
             format!(
                 "a prompt of {} tokens in chunks of up to {}: {}, {} tokens/s",
                 self.tokens,
@@ -257,7 +265,7 @@ impl Profile {
             ),
             "host clock; the device is waited for at the end of each stage".into(),
         ];
-        let mut page = Page::new("Where the prompt's time went", &small_print);
+        let mut page = Page::new(&format!("argon run --profile: {}", self.file), &small_print);
         self.draw(&mut page);
         page.html()
     }
@@ -272,7 +280,11 @@ impl Profile {
         };
         let rows: Vec<Row> = self.by_time().map(row).collect();
         let text = "All layers together. \"Other\" is what no stage accounts for.";
-        page.picture("By stage", text, &bars::draw(&rows, &[], name, "time by stage"));
+        page.picture(
+            "By stage",
+            text,
+            &bars::draw(&rows, &[], &format!("time in all layers, {name}"), "time by stage"),
+        );
         let of_layer =
             |layer: &[Spent], stage: &str| layer.iter().find(|spent| spent.stage == stage).map_or(0.0, |s| s.seconds);
         let in_layers = self.by_time().filter(|all| self.layers.iter().any(|layer| of_layer(layer, all.stage) > 0.0));
@@ -280,7 +292,7 @@ impl Profile {
         let parts = |layer: &Vec<Spent>| names.iter().map(|(_, stage)| 1e3 * of_layer(layer, stage)).collect();
         let layers: Vec<Vec<f64>> = self.layers.iter().map(parts).collect();
         let text = "Every layer's stages, one on the other.";
-        page.picture("By layer", text, &columns::draw(&layers, &names, ["layer", "ms"], "time by layer"));
+        page.picture("By layer", text, &columns::draw(&layers, &names, ["layer", "time"], "ms", "time by layer"));
         let text = format!(
             "Each cell is an expert of a layer, in a stronger colour the more tokens chose it. The busiest had {} times \
              the mean of its layer.",

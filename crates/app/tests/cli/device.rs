@@ -43,8 +43,14 @@ fn auto_says_once_what_it_chose_and_why() {
     let said = lines(&found, "--device auto: ");
     assert_eq!(said.len(), 1, "{}", stderr(&found));
     // Every GPU that it did not take has a reason.
-    let gpu = said[0].starts_with("--device auto: cuda:0 (") || said[0].contains(" (") && said[0].contains("passed");
-    assert!(gpu || said[0].starts_with("--device auto: cpu: cuda:0: ") && said[0].contains("; wgpu:0"), "{}", said[0]);
+    let not = ["cuda:0", "wgpu:0"].map(|gpu| lines(&found, &format!("  {gpu}: ")).len());
+    let expected = match said[0].trim_start_matches("--device auto: ") {
+        "cuda:0, which passed the self-test" => [0, 0],
+        "wgpu:0, which passed the self-test" => [1, 0],
+        "cpu, as there is no GPU to use" => [1, 1],
+        other => panic!("{other}"),
+    };
+    assert_eq!(not, expected, "{}", stderr(&found));
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! `argon bench plan`, `gather`, `moe` and `dense`: what is told and written, not how fast it is.
 
 use std::fs;
+#[cfg(unix)]
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use serde_json::Value;
@@ -219,4 +221,43 @@ fn what_cannot_be_measured_is_refused_in_one_line() {
         assert_fails(&output(&args), 2, &[part]);
     }
     assert_eq!(output(&["bench"]).status.code(), Some(2), "the help, and that something is missing");
+}
+
+/// Starts the bench, waits for the first row of its table, sends the signal, and returns how it ended with its JSON.
+#[cfg(unix)]
+fn interrupted(args: &[&str], signal: &str) -> (std::process::Output, Value, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let [json, csv, html] = ["a.json", "a.csv", "a.html"].map(|name| dir.path().join(name));
+    let files = ["--json", text(&json), "--csv", text(&csv), "--html", text(&html)];
+    let mut child = crate::argon(&[&["bench"], args, &files].concat()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    for _ in 0..3 {
+        assert!(out.read_line(&mut String::new()).unwrap() > 0, "a header of two lines, and a row");
+    }
+    let pid = child.id().to_string();
+    assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    let found = child.wait_with_output().unwrap();
+    let html = fs::read_to_string(html).unwrap();
+    assert_sound(&html);
+    assert!(html.contains("interrupted: not everything was measured"), "{html}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "no part is left");
+    assert_eq!(found.status.code(), Some(130), "{}", crate::stderr(&found));
+    assert!(crate::stderr(&found).contains("interrupted"), "{}", crate::stderr(&found));
+    let json = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+    (found, json, fs::read_to_string(csv).unwrap())
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_bench_keeps_what_it_has() {
+    // One row at once, then hours.
+    let dense = ["dense", "-T", "1,4096", "--formats", "F32", "-D", "512", "-r", "2000", "--pool", "1"];
+    let (_, json, csv) = interrupted(&dense, "-TERM");
+    assert_eq!((&json["interrupted"], json["records"].as_array().unwrap().len()), (&true.into(), 1));
+    assert_eq!(csv.lines().count(), 2, "{csv}");
+    let model = ["model", "-p", "1,2000", "-n", "0", "-r", "200"];
+    let (_, json, csv) = interrupted(&model, "-INT");
+    assert_eq!((&json[0]["interrupted"], &json[0]["test"]), (&true.into(), &"pp1".into()));
+    assert_eq!(json[0]["seconds"].as_array().unwrap().len(), 200);
+    assert!(json.as_array().unwrap().len() <= 2 && csv.lines().count() <= 3, "{csv}");
 }

@@ -129,6 +129,13 @@ fn the_report_holds_machine_device_and_every_case() {
     assert!(table.starts_with("cpu (") && table.ends_with(" comparisons hold\n"), "{table}");
     let report: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     assert_eq!(report["argon"], env!("CARGO_PKG_VERSION"));
+    let version = output(&["--version"]);
+    let commit = report["commit"].as_str().map_or(String::new(), |commit| format!(" ({commit})"));
+    assert_eq!(stdout(&version), format!("argon {}{commit}\n", env!("CARGO_PKG_VERSION")));
+    // 2026-11-30T12:34:56Z
+    let date = report["date"].as_str().unwrap();
+    assert!(date.len() == 20 && date.starts_with("20") && date.ends_with('Z'), "{date}");
+    assert!(report["system"].as_str().unwrap().ends_with(std::env::consts::ARCH), "{report}");
     assert!(report["machine"]["memory_bytes"].as_u64().unwrap() > 0, "{report}");
     let device = &report["devices"][0];
     assert_eq!((&device["id"], report["devices"].as_array().unwrap().len()), (&"cpu".into(), 1));

@@ -90,11 +90,11 @@ fn what_cannot_be_written_leaves_nothing_behind() {
     assert!(dir.path().is_dir());
 }
 
-/// One Ctrl-C asks it to stop, two at once end it.
+/// One Ctrl-C asks it to stop, two at once end it; SIGTERM does as Ctrl-C.
 #[cfg(unix)]
 #[test]
 fn ctrl_c_leaves_nothing_behind() {
-    for times in [1, 2] {
+    for signals in [&["-INT"][..], &["-INT", "-INT"], &["-TERM"], &["-INT", "-TERM"]] {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("large.gguf");
         // Takes seconds to write.
@@ -106,8 +106,8 @@ fn ctrl_c_leaves_nothing_behind() {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         let pid = child.id().to_string();
-        for _ in 0..times {
-            assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        for signal in signals {
+            assert!(std::process::Command::new("kill").args([signal, pid.as_str()]).status().unwrap().success());
         }
         assert_eq!(child.wait().unwrap().code(), Some(130));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
