@@ -149,7 +149,7 @@ fn wgpu(adapter: usize) -> Opened {
 
 #[cfg(not(feature = "wgpu"))]
 fn wgpu(adapter: usize) -> Opened {
-    let what = "this build has no wgpu (cargo build --release --features wgpu)".into();
+    let what = "this build has no wgpu (--no-default-features)".into();
     Err(DeviceError::Failed { device: format!("wgpu:{adapter}"), what })
 }
 

@@ -21,9 +21,10 @@ use std::process::{Command, Output, Stdio};
 
 use argon_gguf::{Gguf, Value, Writer};
 
-/// The command, with nothing on standard input.
+/// The command, with nothing on standard input. Vulkan's libraries write an error of their own where a session has no directory.
 fn argon(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_argon"));
+    command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
