@@ -135,16 +135,20 @@ pub fn cuda(ordinal: usize) -> CudaOptions {
 }
 
 /// Tests of this command lower the adapter's limits by `ARGON_WGPU_MAX_BINDING` (bytes of a buffer that a kernel sees) and
-/// `ARGON_WGPU_MAX_GROUPS` (workgroups in each direction of a grid).
+/// `ARGON_WGPU_MAX_GROUPS` (workgroups in each direction of a grid), and do without what `ARGON_WGPU_WITHOUT` lists: `f16`,
+/// `subgroups`, `matrices`.
 #[cfg(feature = "wgpu")]
 fn wgpu(adapter: usize) -> Opened {
-    use argon_kernels::wgpu::{WgpuDevice, WgpuOptions};
-    let limit = |name| {
-        environment::number(name).map_err(|what| DeviceError::Failed { device: format!("wgpu:{adapter}"), what })
-    };
+    use argon_kernels::wgpu::{Allowed, WgpuDevice, WgpuOptions};
+    let failed = |what| DeviceError::Failed { device: format!("wgpu:{adapter}"), what };
+    let limit = |name| environment::number(name).map_err(failed);
     let max_binding = limit("ARGON_WGPU_MAX_BINDING")?;
     let max_groups = limit("ARGON_WGPU_MAX_GROUPS")?.map(|groups| groups.clamp(1, u32::MAX.into()) as u32);
-    Ok(Arc::new(WgpuDevice::new(WgpuOptions { adapter, max_binding, max_groups, ..WgpuOptions::default() })?))
+    let without = environment::listed("ARGON_WGPU_WITHOUT", ["f16", "subgroups", "matrices"]).map_err(failed)?;
+    let [f16, subgroups, matrices] = without.map(|without| !without);
+    let allowed = Allowed { f16, subgroups, matrices };
+    let options = WgpuOptions { adapter, max_binding, max_groups, allowed, ..WgpuOptions::default() };
+    Ok(Arc::new(WgpuDevice::new(options)?))
 }
 
 #[cfg(not(feature = "wgpu"))]

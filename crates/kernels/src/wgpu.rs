@@ -7,7 +7,8 @@
 //! * `device`: [`WgpuDevice`]: ops in program order; errors of kernels come with the next read or sync.
 //! * `queue`: one call of a kernel, and how calls become submits short enough for a driver's watchdog.
 //! * `memory`: buffers, also those that lie in several of wgpu's.
-//! * `self_test`: whether an adapter's matrices compute what they should.
+//! * [`tier`]: which kernels a device runs.
+//! * `subgroup_check`, `coop_check`: whether an adapter's subgroups and matrices compute what they should.
 //! * [`shader`]: the text of each kernel, and the list of all of them.
 //! * [`tune`]: how products are cut into workgroups.
 //! * `gemm`, `plan`, `attention`, ...: which kernels an op calls.
@@ -15,6 +16,7 @@
 pub mod adapter;
 mod attention;
 mod codebooks;
+mod coop_check;
 mod delta_net;
 mod device;
 mod elementwise;
@@ -25,9 +27,10 @@ mod plan;
 mod queue;
 mod route;
 mod select_blocks;
-mod self_test;
 pub mod shader;
+mod subgroup_check;
+pub mod tier;
 pub mod tune;
 
-pub use adapter::Tier;
 pub use device::{WgpuDevice, WgpuOptions};
+pub use tier::{Allowed, Products, Tier};

@@ -1,8 +1,8 @@
 //! The wgpu device against the reference: every op's parity tests, and what only this backend has.
 //!
 //! On a machine without an adapter these tests do nothing, and one line on the standard error stream says so and why; with
-//! `ARGON_REQUIRE_WGPU=1` in the environment they fail there. With `ARGON_WGPU_TIER=cooperative` they fail on an adapter without
-//! matrices.
+//! `ARGON_REQUIRE_WGPU=1` in the environment they fail there. With `ARGON_WGPU_TIER=subgroups` they fail where
+//! no kernel uses subgroups, with `cooperative` where products are not made of matrices either.
 #![cfg(feature = "wgpu")]
 
 use std::cell::OnceCell;
@@ -10,7 +10,7 @@ use std::io::Write;
 use std::sync::{Arc, OnceLock};
 
 use argon_kernels::Device;
-use argon_kernels::wgpu::{Tier, WgpuDevice, WgpuOptions};
+use argon_kernels::wgpu::{Allowed, Products, WgpuDevice, WgpuOptions};
 
 #[path = "parity/harness.rs"]
 mod harness;
@@ -74,12 +74,20 @@ pub fn gpu() -> Option<Arc<WgpuDevice>> {
     static GPU: OnceLock<Option<Arc<WgpuDevice>>> = OnceLock::new();
     let device = GPU.get_or_init(|| {
         let device = open(options())?;
-        let wanted = std::env::var_os("ARGON_WGPU_TIER").is_some_and(|tier| tier == "cooperative");
-        assert!(!wanted || device.tier() != Tier::Portable, "{} has no matrices", device.info().name);
-        let _ = writeln!(std::io::stderr(), "wgpu tests run on {}", device.info().name);
+        let (name, tier) = (device.info().name, device.tier());
+        let wanted = std::env::var("ARGON_WGPU_TIER").unwrap_or_default();
+        assert!(wanted.is_empty() || tier.subgroups.is_some(), "{name} has no subgroups");
+        let by_matrices = matches!(tier.products, Products::Cooperative(_));
+        assert!(wanted != "cooperative" || by_matrices, "{name} has no matrices");
+        let _ = writeln!(std::io::stderr(), "wgpu tests run on {name}");
         Some(device)
     });
     device.clone()
+}
+
+/// The same adapter, of which only what every adapter has is used.
+pub fn portable() -> WgpuOptions {
+    WgpuOptions { allowed: Allowed { f16: false, subgroups: false, matrices: false }, ..options() }
 }
 
 /// The same adapter with limits so low that grids are folded, weights lie in several buffers, and a call is cut into many.
@@ -87,25 +95,28 @@ fn low_limits() -> WgpuOptions {
     WgpuOptions { max_groups: Some(40), max_binding: Some(1 << 20), work_per_submit: 1 << 20, ..options() }
 }
 
+const PORTABLE: &str = "wgpu, portable";
+
 thread_local! {
     /// The devices of one test: an op that is to fail is not to be reported to a test beside it.
     static OWN: OnceCell<Vec<(&'static str, Arc<WgpuDevice>)>> = const { OnceCell::new() };
 }
 
-/// With the adapter's limits and with low ones, for the tests that all devices share: they agree to the bit.
+/// With the adapter's limits and with low ones, for the tests that all devices share: they agree to the bit. And without what not
+/// every adapter has.
 pub fn devices() -> Vec<harness::Tested> {
     if gpu().is_none() {
         return Vec::new();
     }
-    let tested = |(name, gpu): &(&str, Arc<WgpuDevice>)| harness::Tested {
+    let tested = |(name, gpu): &(&'static str, Arc<WgpuDevice>)| harness::Tested {
         name: String::from(*name),
-        bits: "wgpu",
+        bits: if *name == PORTABLE { PORTABLE } else { "wgpu" },
         device: gpu.clone(),
     };
     OWN.with(|own| {
         let found = || {
-            let found = [("wgpu", open(options())), ("wgpu with low limits", open(low_limits()))];
-            found.into_iter().filter_map(|(name, gpu)| Some((name, gpu?))).collect()
+            let found = [("wgpu", options()), ("wgpu with low limits", low_limits()), (PORTABLE, portable())];
+            found.into_iter().filter_map(|(name, options)| Some((name, open(options)?))).collect()
         };
         own.get_or_init(found).iter().map(tested).collect()
     })

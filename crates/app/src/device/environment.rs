@@ -35,3 +35,18 @@ pub fn number(name: &str) -> Result<Option<u64>, String> {
     let number = value.to_str().and_then(|value| value.parse().ok());
     number.map(Some).ok_or_else(|| format!("{name} is {value:?}, which is no number"))
 }
+
+/// Which of the words a variable lists, separated by commas; none where it is not there.
+///
+/// # Errors
+/// The variable and a word that it may not have.
+#[cfg(feature = "wgpu")]
+pub fn listed<const N: usize>(name: &str, words: [&str; N]) -> Result<[bool; N], String> {
+    let value = env::var_os(name).unwrap_or_default();
+    let value = value.to_string_lossy();
+    let found: Vec<&str> = value.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
+    if let Some(word) = found.iter().find(|word| !words.contains(word)) {
+        return Err(format!("{name} has {word:?}; it may have {}", words.join(", ")));
+    }
+    Ok(words.map(|word| found.contains(&word)))
+}

@@ -1,37 +1,22 @@
 //! The adapters of this machine, and what one of them can do.
 
-use wgpu::{Adapter, Backends, CooperativeScalarType, DeviceType, Features, Limits};
+use wgpu::{Adapter, Backend, Backends, CooperativeScalarType, DeviceType, Features};
 
+use super::tier::{Allowed, Sizes};
 use super::tune::{LEAST_SHARED, Matrix};
 use crate::device::DeviceError;
 
-/// Which kernels an adapter runs its products with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Tier {
-    /// f32 operands in shared memory: any adapter.
-    Portable,
-    /// Cooperative matrices of f16 operands, for products in f16.
-    Cooperative(Matrix),
-}
-
-impl std::fmt::Display for Tier {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Tier::Portable => f.write_str("portable"),
-            Tier::Cooperative(Matrix { size, subgroup, .. }) => {
-                write!(f, "cooperative {size}x{size} by {subgroup} threads")
-            }
-        }
-    }
-}
+/// What cooperative matrices need of an adapter.
+const MATRIX_FEATURES: Features = Features::EXPERIMENTAL_COOPERATIVE_MATRIX.union(Features::SHADER_F16);
 
 /// The cooperative matrices that kernels can use, where an adapter has them: f16 factors and f32 sums, 16 or 8 square,
-/// shared by subgroups that always have one size and at most eight of which are a workgroup.
-fn matrix(adapter: &Adapter) -> Option<Matrix> {
+/// shared by subgroups that always have one size and at most eight of which are a workgroup. `seen`: the sizes that a test found,
+/// for Metal, which does not tell them although each of its GPUs has one.
+pub(super) fn matrix(adapter: &Adapter, seen: Option<Sizes>) -> Option<Matrix> {
     let info = adapter.get_info();
-    let features = Features::EXPERIMENTAL_COOPERATIVE_MATRIX | Features::SHADER_F16;
-    let subgroup = info.subgroup_min_size;
-    if !adapter.features().contains(features) || subgroup != info.subgroup_max_size || !(8..=64).contains(&subgroup) {
+    let told = Sizes { least: info.subgroup_min_size, most: info.subgroup_max_size };
+    let Sizes { least: subgroup, most } = if info.backend == Backend::Metal { seen? } else { told };
+    if !adapter.features().contains(MATRIX_FEATURES) || subgroup != most || !(8..=64).contains(&subgroup) {
         return None;
     }
     let limits = adapter.limits();
@@ -95,19 +80,15 @@ pub(super) fn open(id: &str, index: usize) -> Result<Adapter, DeviceError> {
     })
 }
 
-/// What is asked of an adapter's device.
-pub(super) struct Wanted {
-    pub tier: Tier,
-    pub features: Features,
-    pub limits: Limits,
-}
-
-/// All of an adapter's limits, and of its optional features those in use: the tier `wanted`, or the best there is.
+/// What is asked of an adapter's device: all of its limits, and of its optional features those that kernels may use.
 ///
 /// # Errors
-/// [`DeviceError::Unsupported`] names the limit that is too small for the kernels, or the tier that it has not.
-pub(super) fn requirements(id: &str, adapter: &Adapter, wanted: Option<Tier>) -> Result<Wanted, DeviceError> {
-    let unsupported = |what| DeviceError::Unsupported { device: id.into(), what };
+/// [`DeviceError::Unsupported`] names the limit that is too small for the kernels.
+pub(super) fn requirements(
+    id: &str,
+    adapter: &Adapter,
+    allowed: Allowed,
+) -> Result<wgpu::DeviceDescriptor<'static>, DeviceError> {
     let limits = adapter.limits();
     for (name, found, least) in [
         ("storage buffers in a kernel", limits.max_storage_buffers_per_shader_stage, STORAGE_BUFFERS),
@@ -115,15 +96,23 @@ pub(super) fn requirements(id: &str, adapter: &Adapter, wanted: Option<Tier>) ->
         ("bytes of shared memory", limits.max_compute_workgroup_storage_size, SHARED_BYTES),
     ] {
         if found < least {
-            return Err(unsupported(format!("kernels that need {least} {name}: the adapter has {found}")));
+            let what = format!("kernels that need {least} {name}: the adapter has {found}");
+            return Err(DeviceError::Unsupported { device: id.into(), what });
         }
     }
-    let best = matrix(adapter).map_or(Tier::Portable, Tier::Cooperative);
-    let tier = wanted.unwrap_or(best);
-    let features = match tier {
-        Tier::Portable => Features::empty(),
-        Tier::Cooperative(_) if tier == best => Features::EXPERIMENTAL_COOPERATIVE_MATRIX | Features::SHADER_F16,
-        Tier::Cooperative(_) => return Err(unsupported(format!("{tier} kernels"))),
-    };
-    Ok(Wanted { tier, features, limits })
+    let mut features = Features::empty();
+    features.set(Features::SHADER_F16, allowed.f16);
+    features.set(Features::SUBGROUP, allowed.subgroups);
+    features.set(Features::EXPERIMENTAL_COOPERATIVE_MATRIX, allowed.f16 && allowed.matrices);
+    // SAFETY: of the experimental features only cooperative matrices are asked for; the sizes and types in use are those
+    // that the adapter lists, and a self-test compares their products before anything else is made of them.
+    let experimental_features = unsafe { wgpu::ExperimentalFeatures::enabled() };
+    Ok(wgpu::DeviceDescriptor {
+        label: Some("argon"),
+        required_features: features & adapter.features(),
+        required_limits: limits,
+        experimental_features,
+        memory_hints: wgpu::MemoryHints::Performance,
+        trace: wgpu::Trace::Off,
+    })
 }

@@ -5,11 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argon_gguf::Bytes;
 
-use super::adapter::{self, Tier};
+use super::adapter;
 use super::memory::Window;
 use super::queue::{Call, Queue};
 use super::shader::Kernel;
-use super::{attention, codebooks, delta_net, elementwise, gather, gemm, plan, route, select_blocks, self_test, tune};
+use super::tier::{Allowed, Products, Tier};
+use super::{
+    attention, codebooks, coop_check, delta_net, elementwise, gather, gemm, plan, route, select_blocks, subgroup_check,
+    tune,
+};
 use crate::device::{Device, DeviceError, DeviceInfo};
 use crate::op::{Op, Precision};
 use crate::tensor::{Buffer, Tensor};
@@ -25,15 +29,22 @@ pub struct WgpuOptions {
     pub max_groups: Option<u32>,
     /// Multiply-adds that one submit holds: fewer than a slow adapter does before its driver's watchdog ends it.
     pub work_per_submit: u64,
-    /// The kernels of products; the fastest that the adapter has where absent.
-    pub tier: Option<Tier>,
+    /// What kernels may use of the adapter.
+    pub allowed: Allowed,
     /// Kernels check every index, for tests.
     pub checked: bool,
 }
 
 impl Default for WgpuOptions {
     fn default() -> Self {
-        Self { adapter: 0, max_binding: None, max_groups: None, work_per_submit: 1 << 36, tier: None, checked: false }
+        Self {
+            adapter: 0,
+            max_binding: None,
+            max_groups: None,
+            work_per_submit: 1 << 36,
+            allowed: Allowed::default(),
+            checked: false,
+        }
     }
 }
 
@@ -159,18 +170,7 @@ impl WgpuDevice {
     pub fn new(options: WgpuOptions) -> Result<Self, DeviceError> {
         let id = format!("wgpu:{}", options.adapter);
         let adapter = adapter::open(&id, options.adapter)?;
-        let wanted = adapter::requirements(&id, &adapter, options.tier)?;
-        // SAFETY: of the experimental features only cooperative matrices are asked for; the sizes and types in use are those
-        // that the adapter lists, and a self-test compares their products before anything else is made of them.
-        let experimental_features = unsafe { wgpu::ExperimentalFeatures::enabled() };
-        let request = adapter.request_device(&wgpu::DeviceDescriptor {
-            label: Some("argon"),
-            required_features: wanted.features,
-            required_limits: wanted.limits,
-            experimental_features,
-            memory_hints: wgpu::MemoryHints::Performance,
-            trace: wgpu::Trace::Off,
-        });
+        let request = adapter.request_device(&adapter::requirements(&id, &adapter, options.allowed)?);
         let failed = |what: String| DeviceError::Failed { device: id.clone(), what };
         let (device, queue) = pollster::block_on(request).map_err(|error| failed(error.to_string()))?;
         let failure = listen(&id, &device);
@@ -183,22 +183,48 @@ impl WgpuDevice {
             pending: None,
             scratch: Default::default(),
         };
-        let info = describe(&core, &adapter, wanted.tier);
-        let mut this = Self { core, tier: wanted.tier, info, state: Mutex::new(state) };
-        if wanted.tier != Tier::Portable && !self_test::passes(&this)? {
-            this.tier = Tier::Portable;
-            this.info = describe(&this.core, &adapter, this.tier);
-            this.info.name += ": its f16 matrices failed their test";
-        }
+        let info = describe(&core, &adapter, Tier::PORTABLE);
+        let mut this = Self { core, tier: Tier::PORTABLE, info, state: Mutex::new(state) };
+        let failures = this.choose_tier(&adapter);
+        this.info = describe(&this.core, &adapter, this.tier);
+        this.info.name += &failures;
         Ok(this)
     }
 
-    /// The kernels that products run with.
+    /// Takes into use what the adapter has and what passes its test, and says what does not: kernels that an adapter's compiler
+    /// refuses, or that compute something else, are done without.
+    fn choose_tier(&mut self, adapter: &wgpu::Adapter) -> String {
+        let features = self.core.device.features();
+        let mut failures = String::new();
+        let mut note = |what: &str, why: Option<DeviceError>| {
+            failures += &format!(": its {what} failed their test");
+            failures += &why.map_or(String::new(), |why| format!(" ({why})"));
+        };
+        if features.contains(wgpu::Features::SUBGROUP) {
+            match subgroup_check::sizes(self) {
+                Ok(Some(sizes)) => self.tier.subgroups = Some(sizes),
+                other => note("subgroups", other.err()),
+            }
+        }
+        if features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX)
+            && let Some(matrix) = adapter::matrix(adapter, self.tier.subgroups)
+        {
+            self.tier.products = Products::Cooperative(matrix);
+            match coop_check::passes(self) {
+                Ok(true) => return failures,
+                other => note("f16 matrices", other.err()),
+            }
+            self.tier.products = Products::F32Tiles;
+        }
+        failures
+    }
+
+    /// The kernels that the device runs.
     pub fn tier(&self) -> Tier {
         self.tier
     }
 
-    fn exclusive(&self) -> MutexGuard<'_, State> {
+    pub(super) fn exclusive(&self) -> MutexGuard<'_, State> {
         // A panic of an earlier holder left no call half recorded.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -325,7 +351,7 @@ fn describe(core: &Core, adapter: &wgpu::Adapter, tier: Tier) -> DeviceInfo {
     };
     DeviceInfo {
         id: core.id.clone(),
-        name: format!("{}, {:?}, {}, {tier} products ({limits})", info.name, info.backend, driver.trim()),
+        name: format!("{}, {:?}, {}, {tier} ({limits})", info.name, info.backend, driver.trim()),
         memory,
         precisions: vec![Precision::F16, Precision::F32],
     }

@@ -1,11 +1,11 @@
 //! Products: which tile, which buffers of the weights, and how many columns in one submit.
 
-use super::adapter::Tier;
 use super::device::{State, WgpuDevice};
 use super::elementwise;
 use super::memory::Window;
 use super::shader::{File, Kernel, has_coop};
-use super::tune::{DEPTH, Tile, height};
+use super::tier::Products;
+use super::tune::{self, DEPTH, Tile, height};
 use crate::device::DeviceError;
 use crate::op::{Epilogue, Gemm, PlanBuffers, Precision, RowMap};
 use crate::tensor::{DType, Tensor, Weight};
@@ -82,6 +82,18 @@ fn activations(
     Ok((half, exponents))
 }
 
+/// Rows that a subgroup sums at a time, where the product has few rows and the adapter has subgroups. Input is read four columns
+/// at a time.
+fn few(device: &WgpuDevice, o: &Gemm) -> Option<u32> {
+    let by_four = |n: usize| n.is_multiple_of(4);
+    let whole = by_four(o.x.offset) && by_four(o.x.cols) && (o.x.rows <= 1 || by_four(o.x.row_stride));
+    device.tier().subgroups.filter(|_| whole)?;
+    match plan_of(o) {
+        None => tune::few(o.x.rows, o.x.rows, 1),
+        Some(plan) => tune::few(plan.shape.tokens(), plan.shape.entries(), plan.shape.experts()),
+    }
+}
+
 /// One product, or gate and up together: over the parts of the weight, and over as many columns as a submit may hold.
 fn product(
     device: &WgpuDevice,
@@ -95,11 +107,15 @@ fn product(
     let (core, plan) = (device.core(), plan_of(o));
     let rows = plan.map_or(o.x.rows, |plan| plan.shape.tile());
     let format = weights[0].format;
-    let matrix = match device.tier() {
-        Tier::Cooperative(matrix) if o.precision == Precision::F16 && has_coop(format) => Some(matrix),
+    let matrix = match device.tier().products {
+        Products::Cooperative(matrix) if o.precision == Precision::F16 && has_coop(format) => Some(matrix),
         _ => None,
     };
-    let tile = Tile::new(format, height(rows) as u32, weights.len() == 2, matrix);
+    let swiglu = weights.len() == 2;
+    let tile = match few(device, o) {
+        Some(rows) => Tile::few(rows, swiglu),
+        None => Tile::new(format, height(rows) as u32, swiglu, matrix),
+    };
     let eights = tile.matrices.map(|_| o.x.cols.next_multiple_of(DEPTH as usize) / 8);
     let half = eights.map(|eights| activations(device, state, o, eights)).transpose()?;
     let (tiles, parts_of_tile) = match plan {

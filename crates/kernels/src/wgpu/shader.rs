@@ -5,11 +5,12 @@ use std::fmt::Write;
 use argon_gguf::Format;
 
 use super::codebooks;
-use super::tune::{DEPTH, MATRICES, Matrices, Matrix, TILE_ROWS, Tile};
+use super::tune::{DEPTH, FEW, MATRICES, Matrices, Matrix, TILE_ROWS, Tile};
 
 const PRELUDE: &str = include_str!("shaders/prelude.wgsl");
 const REDUCE: &str = include_str!("shaders/reduce.wgsl");
 const DECODE: &str = include_str!("shaders/decode.wgsl");
+const SUBGROUP: &str = include_str!("shaders/subgroup.wgsl");
 const TILE: &str = include_str!("shaders/tile.wgsl");
 
 /// A file of kernels.
@@ -26,6 +27,7 @@ pub enum File {
     Gather,
     Gemm,
     GemmCoop,
+    GemmFew,
     Hyper,
     Norm,
     Plan,
@@ -33,6 +35,7 @@ pub enum File {
     Rope,
     Route,
     SelectBlocks,
+    SubgroupCheck,
 }
 
 impl File {
@@ -48,6 +51,7 @@ impl File {
             File::Gather => include_str!("shaders/gather.wgsl"),
             File::Gemm => include_str!("shaders/gemm.wgsl"),
             File::GemmCoop => include_str!("shaders/gemm_coop.wgsl"),
+            File::GemmFew => include_str!("shaders/gemm_few.wgsl"),
             File::Hyper => include_str!("shaders/hyper.wgsl"),
             File::Norm => include_str!("shaders/norm.wgsl"),
             File::Plan => include_str!("shaders/plan.wgsl"),
@@ -55,6 +59,7 @@ impl File {
             File::Rope => include_str!("shaders/rope.wgsl"),
             File::Route => include_str!("shaders/route.wgsl"),
             File::SelectBlocks => include_str!("shaders/select_blocks.wgsl"),
+            File::SubgroupCheck => include_str!("shaders/subgroup_check.wgsl"),
         }
     }
 
@@ -93,6 +98,7 @@ const PLAIN: &[(File, &[&str])] = &[
     (File::Rope, &["rope"]),
     (File::Route, &["route"]),
     (File::SelectBlocks, &["mean_pool", "block_scores", "select_blocks"]),
+    (File::SubgroupCheck, &["subgroup_check"]),
 ];
 
 /// Whether weights of a format are multiplied as f16: formats of the range of f32 are not.
@@ -119,7 +125,11 @@ impl Kernel {
 
     /// A product.
     pub const fn gemm(format: Format, tile: Tile) -> Self {
-        let file = if tile.matrices.is_some() { File::GemmCoop } else { File::Gemm };
+        let file = match tile {
+            Tile { matrices: Some(_), .. } => File::GemmCoop,
+            Tile { few: Some(_), .. } => File::GemmFew,
+            _ => File::Gemm,
+        };
         Self { format: Some(format), tile: Some(tile), ..Self::plain(file, "gemm") }
     }
 
@@ -137,7 +147,11 @@ impl Kernel {
             let matrices = MATRICES.iter().copied().map(Some).filter(move |_| has_coop(format));
             std::iter::once(None).chain(matrices).flat_map(move |matrix| tiles(format, matrix))
         });
-        plain.chain(embeds).chain(products).collect()
+        let few = formats().flat_map(|format| {
+            FEW.into_iter()
+                .flat_map(move |rows| [false, true].map(|swiglu| Kernel::gemm(format, Tile::few(rows, swiglu))))
+        });
+        plain.chain(embeds).chain(products).chain(few).collect()
     }
 
     /// The text to compile.
@@ -149,6 +163,9 @@ impl Kernel {
         text += PRELUDE;
         if self.file.reduces() {
             text += REDUCE;
+        }
+        if self.file == File::GemmFew {
+            text += SUBGROUP;
         }
         if let Some(format) = self.format {
             text += &decoder(format, self.file == File::GemmCoop);
@@ -167,6 +184,9 @@ impl Tile {
     fn constants(&self, format: Format) -> String {
         let Self { rows, slots, swiglu, .. } = *self;
         let mut text = format!("const TILE_ROWS = {rows}u;\nconst SLOTS = {slots}u;\nconst SWIGLU = {swiglu};\n");
+        if let Some(rows) = self.few {
+            writeln!(text, "const ROWS = {rows}u;").expect("text grows");
+        }
         let Some(matrices) = self.matrices else { return text };
         let Matrix { size, subgroup, .. } = matrices.matrix;
         let [warp_rows, warp_columns] = matrices.warps;
@@ -206,7 +226,8 @@ impl Tile {
     /// of columns has, of `let b_{s} = tile[{s}u];`, the lines `let b_0 = tile[0u];` and `let b_1 = tile[1u];`.
     fn unroll(&self, format: Format, text: &str) -> String {
         let Some(matrices) = self.matrices else {
-            return unroll(text, &[("{r}", self.rows / 8), ("{x}", self.rows.div_ceil(32))]);
+            let rows = self.few.unwrap_or(self.rows / 8);
+            return unroll(text, &[("{r}", rows), ("{x}", self.rows.div_ceil(32))]);
         };
         let size = matrices.matrix.size;
         let threads = matrices.threads();

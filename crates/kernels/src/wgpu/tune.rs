@@ -8,6 +8,12 @@ pub const TILE_ROWS: [u32; 3] = [16, 32, 64];
 /// Weight rows of a workgroup of the portable product.
 const SLOTS: u32 = 64;
 
+/// Columns of the output of a workgroup of the product of few rows.
+const FEW_COLUMNS: u32 = 8;
+
+/// Rows that the product of few rows sums at a time.
+pub const FEW: [u32; 3] = [1, 4, 8];
+
 /// Columns of k at a time of the product by matrices.
 pub(super) const DEPTH: u32 = 32;
 
@@ -44,6 +50,8 @@ pub struct Tile {
     pub swiglu: bool,
     /// What the product by matrices has beside that.
     pub matrices: Option<Matrices>,
+    /// What the product of few rows has: rows that a subgroup sums at a time.
+    pub few: Option<u32>,
 }
 
 /// How a workgroup is made of matrices.
@@ -70,15 +78,25 @@ pub(super) fn height(rows: usize) -> usize {
     TILE_ROWS.into_iter().map(|height| height as usize).find(|&height| rows <= height).unwrap_or(64)
 }
 
+/// Rows to sum at a time, where a product has so few that weights are better decoded by subgroups, each for itself, than shared:
+/// `tokens` rows of the input, or their `entries` among `experts`.
+pub(super) fn few(tokens: usize, entries: usize, experts: usize) -> Option<u32> {
+    let rows = entries.div_ceil(experts.max(1));
+    if tokens > 8 {
+        return None;
+    }
+    FEW.into_iter().find(|&at_once| rows <= at_once as usize)
+}
+
 impl Tile {
     /// The tile of a height for products with weights of a format. By matrices it has as many weight rows, then columns of a
     /// chunk, then stores at a time as shared memory holds; a low one, which waits more than it multiplies, is small instead, so
     /// that up to three of them share a processor.
     pub fn new(format: Format, rows: u32, swiglu: bool, matrix: Option<Matrix>) -> Self {
         let Some(matrix) = matrix else {
-            return Self { rows, slots: SLOTS, swiglu, matrices: None };
+            return Self { rows, slots: SLOTS, swiglu, matrices: None, few: None };
         };
-        let tile = |(slots, matrices)| Self { rows, slots, swiglu, matrices: Some(matrices) };
+        let tile = |(slots, matrices)| Self { rows, slots, swiglu, matrices: Some(matrices), few: None };
         let at_once = |tile: &Self| (matrix.shared / tile.shared_bytes(format)).min(3);
         let small = choices(format, rows, 64, matrix).into_iter().map(tile);
         let large = choices(format, rows, 128, matrix).into_iter().map(tile);
@@ -88,6 +106,12 @@ impl Tile {
             return best;
         }
         large.chain(small).find(|tile| at_once(tile) > 0).unwrap_or(best)
+    }
+
+    /// The product of few rows, `at_once` of them by a subgroup at a time.
+    pub const fn few(at_once: u32, swiglu: bool) -> Self {
+        let slots = if swiglu { 2 * FEW_COLUMNS } else { FEW_COLUMNS };
+        Self { rows: 64, slots, swiglu, matrices: None, few: Some(at_once) }
     }
 
     /// Columns of the output that a workgroup makes.
@@ -179,6 +203,15 @@ mod tests {
     }
 
     #[test]
+    fn few_rows_are_those_of_few_tokens() {
+        let dense = [1, 2, 4, 5, 8, 9, 2048].map(|tokens| few(tokens, tokens, 1));
+        assert_eq!(dense, [Some(1), Some(4), Some(4), Some(8), Some(8), None, None]);
+        let routed = [1, 8, 9].map(|tokens| few(tokens, 10 * tokens, 512));
+        assert_eq!(routed, [Some(1), Some(1), None]);
+        assert_eq!([few(8, 16, 4), few(8, 80, 4), few(1, 0, 0)], [Some(4), None, Some(1)]);
+    }
+
+    #[test]
     fn tiles_fit_the_shared_memory_of_every_matrix() {
         for format in Format::ALL.iter().copied().filter(|format| format.is_weight()) {
             for (matrix, rows) in MATRICES.iter().flat_map(|&matrix| TILE_ROWS.map(|rows| (matrix, rows))) {
@@ -194,7 +227,7 @@ mod tests {
     #[test]
     fn the_portable_tile_depends_on_its_rows_alone() {
         let tile = Tile::new(Format::Q4_K, 32, true, None);
-        assert_eq!(tile, Tile { rows: 32, slots: 64, swiglu: true, matrices: None });
+        assert_eq!(tile, Tile { rows: 32, slots: 64, swiglu: true, matrices: None, few: None });
         assert_eq!((tile.columns(), tile.shared_bytes(Format::Q4_K)), (32, 0));
     }
 }

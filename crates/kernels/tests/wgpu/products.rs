@@ -6,7 +6,7 @@ use argon_gguf::{Bytes, Format, decode_row};
 use argon_kernels::device::tensor;
 use argon_kernels::op::{Epilogue, Gemm, Plan, PlanBuffers, RowMap};
 use argon_kernels::reference::ReferenceDevice;
-use argon_kernels::wgpu::{Tier, WgpuDevice, WgpuOptions};
+use argon_kernels::wgpu::{Products, WgpuDevice, WgpuOptions};
 use argon_kernels::{DType, Device, Precision, Tensor, Weight};
 use argon_plan::Shape;
 
@@ -226,6 +226,36 @@ fn every_row_map_with_every_epilogue() {
     }
 }
 
+/// Where subgroups decode a weight each for itself: of up to 8 tokens, whose experts have up to one row, four, or eight, or more
+/// than are summed at a time.
+#[test]
+fn few_rows() {
+    use End::*;
+    for format in formats() {
+        let one = Case { tokens: 1, ..Case::dense(format, Precision::F32) };
+        one.check();
+        Case { tokens: 8, end: SwiGlu(format), ..one }.check();
+        Case { tokens: 1, end: SwiGlu(format), ..Case::routed(format, Precision::F16, Map::Gather) }.check();
+    }
+    let format = Format::IQ2_XS;
+    for tokens in [1, 3, 7, 8] {
+        for end in [Store, Bias, Accumulate, Silu, SwiGlu(format), SwiGlu(Format::Q8_0), GateMean] {
+            Case { tokens, end, ..Case::dense(format, Precision::F16) }.check();
+        }
+        for map in [Map::Gather, Map::Segments] {
+            for (end, tile) in [(Store, 1), (Accumulate, 16), (SwiGlu(format), 16), (SwiGlu(format), 100)] {
+                for experts in [1, 3, 40] {
+                    Case { tokens, end, tile, experts, ..Case::routed(format, Precision::F16, map) }.check();
+                }
+            }
+        }
+    }
+    // Rows that end within the eight columns of a thread, and one that is not read by fours.
+    for (format, k) in [(Format::F32, 4), (Format::F32, 36), (Format::BF16, 1028), (Format::F16, 30)] {
+        Case { k, tokens: 3, ..Case::dense(format, Precision::F32) }.check();
+    }
+}
+
 /// Below, at and above the heights, the columns and the steps of the tiles.
 #[test]
 fn every_size() {
@@ -305,7 +335,7 @@ fn limits_do_not_change_a_bit() {
 /// Products by f16 matrices against the exact product of the operands as they declare to round them.
 #[test]
 fn f16_operands_are_rounded_once() {
-    let Some(gpu) = gpu().filter(|gpu| gpu.tier() != Tier::Portable) else { return };
+    let Some(gpu) = gpu().filter(|gpu| gpu.tier().products != Products::F32Tiles) else { return };
     let half = |x: &f32| half::f16::from_f32(*x);
     for format in TYPICAL {
         let (m, n, k) = (70, 100, 1280);
