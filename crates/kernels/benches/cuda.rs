@@ -12,7 +12,8 @@ use argon_kernels::cuda::tune::{self, Product, Tile};
 use argon_kernels::cuda::{CudaDevice, CudaOptions, Machine, PlanVariant};
 use argon_kernels::device::tensor;
 use argon_kernels::op::{
-    Combine, Copy, Epilogue, Gather, Gating, Gemm, Plan, PlanBuffers, RmsNorm, Route, RouteConfig, RowMap, Shared,
+    Combine, Copy, DeltaNet, Epilogue, Gather, Gating, Gemm, HeadMap, Plan, PlanBuffers, RmsNorm, Route, RouteConfig,
+    RowMap, Shared,
 };
 use argon_kernels::{DType, Device, DeviceError, Op, Precision, Tensor, Weight};
 use argon_plan::Shape;
@@ -73,6 +74,11 @@ fn main() {
     run("dense", &|| dense(&device));
     let sizes: Vec<usize> = wanted.iter().filter_map(|arg| arg.parse().ok()).collect();
     run("sweep", &|| sweep(&options, &sizes));
+}
+
+/// What the device takes.
+fn milliseconds(device: &CudaDevice, mut work: impl FnMut() -> Result) -> Result<f32> {
+    Ok(device.elapsed(&mut work)? as f32 * 1e3)
 }
 
 fn median(mut times: Vec<f32>) -> f32 {
@@ -159,7 +165,7 @@ fn plans(options: &CudaOptions) -> Result {
             device.enqueue(&op)?;
             let graph = device.record(|| (0..48).try_for_each(|_| device.enqueue(&op)))?;
             device.replay(&graph)?;
-            let once = |_| device.time(|| device.replay(&graph));
+            let once = |_| milliseconds(&device, || device.replay(&graph));
             times.push(format!("{:.2}", median((0..REPEATS).map(once).collect::<Result<Vec<_>>>()?) * 1000.0 / 48.0));
         }
         println!("{},{}", variant.name(), times.join(","));
@@ -229,7 +235,7 @@ fn layers(device: &CudaDevice) -> Result {
     for tokens in TOKENS {
         let work = work(device, &layers, tokens)?;
         let whole = |i: usize| -> Result<f32> {
-            device.time(|| {
+            milliseconds(device, || {
                 let ops = [&work.plan, &work.gate_up[i % LAYERS], &work.down[i % LAYERS], &work.combine];
                 ops.into_iter().try_for_each(|op| device.enqueue(op))
             })
@@ -240,7 +246,7 @@ fn layers(device: &CudaDevice) -> Result {
         for i in 0..REPEATS {
             let ops = [&work.plan, &work.gate_up[i % LAYERS], &work.down[i % LAYERS], &work.combine];
             for (op, part) in ops.into_iter().zip(&mut parts) {
-                part.push(device.time(|| device.enqueue(op))?);
+                part.push(milliseconds(device, || device.enqueue(op))?);
             }
         }
         println!("{tokens},{all:.4},{}", parts.map(|part| format!("{:.4}", median(part))).join(","));
@@ -304,7 +310,7 @@ fn layer_with_shared_expert(device: &CudaDevice, tokens: usize) -> Result<f32> {
     ];
     let sum = Op::from(Combine { shared: Some(Shared { y, gate: Some(share) }), ..combine });
     let whole = |i: usize| -> Result<f32> {
-        device.time(|| {
+        milliseconds(device, || {
             let routed = [&work.gate_up[i % LAYERS], &work.down[i % LAYERS], &sum];
             before.iter().chain(routed).try_for_each(|op| device.enqueue(op))
         })
@@ -358,18 +364,20 @@ fn parts(device: &CudaDevice) -> Result {
         let gather_from =
             |x: &Tensor, exponents| Gather { x: x.clone(), plan: plan.clone(), out: gathered.clone(), exponents };
         let (gather, gather_h) = (Op::from(gather_from(&x, Some(exponents))), Op::from(gather_from(&half, None)));
+        let rule = delta_rule(device, tokens, &mut rng)?;
         let run = |op: &Op| device.enqueue(op);
-        let kernels: [(&'static str, &dyn Fn() -> Result); 6] = [
+        let kernels: [(&'static str, &dyn Fn() -> Result); 7] = [
             ("copy to f16", &|| run(&convert)),
             ("gather", &|| run(&gather)),
             ("gather_h", &|| run(&gather_h)),
             ("norm of streams", &|| run(&norm)),
             ("low-rank down with silu", &|| run(&epi_down)),
             ("low-rank up with gate and mean", &|| run(&read)),
+            ("delta rule", &|| run(&rule)),
         ];
         for (name, kernel) in kernels {
             kernel()?;
-            let times = (0..REPEATS).map(|_| device.time(kernel)).collect::<Result<Vec<_>>>()?;
+            let times = (0..REPEATS).map(|_| milliseconds(device, kernel)).collect::<Result<Vec<_>>>()?;
             let time = format!("{:.1}", median(times) * 1000.0);
             match rows.iter_mut().find(|(n, _)| *n == name) {
                 Some((_, times)) => times.push(time),
@@ -379,6 +387,24 @@ fn parts(device: &CudaDevice) -> Result {
     }
     rows.iter().for_each(|(name, times)| println!("{name},{}", times.join(",")));
     Ok(())
+}
+
+/// The gated delta rule of 16 heads of keys and 48 of values, 128 wide.
+fn delta_rule(device: &CudaDevice, tokens: usize, rng: &mut Rng) -> Result<Op> {
+    const KEYS: usize = 16;
+    const VALUES: usize = 48;
+    const WIDTH: usize = 128;
+    let heads = |rng: &mut Rng, heads: usize| {
+        let flat = floats(device, tokens, heads * WIDTH, rng)?;
+        Ok(Tensor { groups: heads, cols: WIDTH, group_stride: WIDTH, ..flat })
+    };
+    let (q, k, v) = (heads(rng, KEYS)?, heads(rng, KEYS)?, heads(rng, VALUES)?);
+    let (alpha, beta) = (floats(device, tokens, VALUES, rng)?, floats(device, tokens, VALUES, rng)?);
+    let a = filled(device, DType::F32, 1, VALUES, bytemuck::cast_slice(&[-0.1f32; VALUES]))?;
+    let dt_bias = floats(device, 1, VALUES, rng)?;
+    let state = tensor(device, DType::F32, VALUES, WIDTH, WIDTH)?;
+    let out = tensor(device, DType::F32, tokens, VALUES, WIDTH)?;
+    Ok(DeltaNet { q, k, v, alpha, beta, a, dt_bias, heads: HeadMap::Tiled, eps: 1e-6, state, out }.into())
 }
 
 /// Dense products of 2048 rows, N = K = 8192.
@@ -403,7 +429,8 @@ fn dense(device: &CudaDevice) -> Result {
             out,
         });
         device.enqueue(&op)?;
-        let ms = median((0..REPEATS).map(|_| device.time(|| device.enqueue(&op))).collect::<Result<Vec<_>>>()?);
+        let ms =
+            median((0..REPEATS).map(|_| milliseconds(device, || device.enqueue(&op))).collect::<Result<Vec<_>>>()?);
         println!("{format},{ms:.4},{:.0}", 2.0 * (ROWS * N * N) as f32 / ms / 1e9);
     }
     Ok(())
@@ -435,7 +462,7 @@ fn sweep(options: &CudaOptions, sizes: &[usize]) -> Result {
             for tile in candidates(&device.machine(), format, columns, height) {
                 TILE.set(Some(tile));
                 device.enqueue(&ops[0])?;
-                let once = |i: usize| device.time(|| device.enqueue(&ops[i % LAYERS]));
+                let once = |i: usize| milliseconds(&device, || device.enqueue(&ops[i % LAYERS]));
                 let ms = median((0..9).map(once).collect::<Result<Vec<_>>>()?);
                 let Tile { tokens: height, chunk, stages, blocks, groups, resident } = tile;
                 println!("{tokens},{name},{height},{chunk},{stages},{blocks},{groups},{resident},{ms:.4}");

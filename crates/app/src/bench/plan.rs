@@ -13,7 +13,7 @@ use std::time::Instant;
 use argon_kernels::cpu::{CpuDevice, CpuOptions};
 use argon_kernels::cuda::{CudaDevice, CudaOptions, PlanVariant};
 use argon_kernels::op::{self, PlanBuffers};
-use argon_kernels::{DType, Device, Op};
+use argon_kernels::{DType, Device, DeviceError, Op};
 use argon_plan::variants::{fused, packed, parallel, serial};
 use argon_plan::{Buffers, Plan, Shape, Variant, stages};
 use serde_json::json;
@@ -188,17 +188,26 @@ fn cpu(setup: &Setup, plan: Variant) -> Result<CpuDevice, Failure> {
     CpuDevice::new(options).map_err(device_failure)
 }
 
-/// Times whole plans of all layers, a layer's share of it, for every variant of the device.
+/// Times whole plans of all layers, a layer's share of it, for every variant of the device; one that the device refuses is noted.
 fn sequences(setup: &Setup, chunk: &Chunk, report: &mut Report) -> Result<(), Failure> {
-    let mut add = |variant: &str, times| report.records.push(record(setup, chunk, "plan", variant, times));
     if let Some(card) = setup.machine.device.strip_prefix("cuda:").and_then(|number| number.parse().ok()) {
         for variant in PlanVariant::ALL.into_iter().chain([PlanVariant::Auto]) {
-            let device =
-                CudaDevice::new(CudaOptions { plan: variant, ..device::cuda(card) }).map_err(device_failure)?;
-            add(variant.name(), replayed(setup, Arc::new(device), chunk)?);
+            let options = CudaOptions { plan: variant, ..device::cuda(card) };
+            let device = Arc::new(CudaDevice::new(options).map_err(device_failure)?);
+            let ops = ops(&setup.with_device(device.clone()), chunk)?;
+            match device.enqueue(&ops[0]) {
+                Err(refusal @ DeviceError::Unsupported { .. }) => {
+                    report.warn(Some(format!("T {}: {refusal}", chunk.shape.tokens())));
+                    continue;
+                }
+                other => other.map_err(device_failure)?,
+            }
+            let times = replayed(setup, &device, &ops, chunk.layers)?;
+            report.records.push(record(setup, chunk, "plan", variant.name(), times));
         }
         return Ok(());
     }
+    let mut add = |variant: &str, times| report.records.push(record(setup, chunk, "plan", variant, times));
     if setup.machine.device == "cpu" {
         for variant in Variant::ALL {
             add(variant.name(), enqueued(&setup.with_device(Arc::new(cpu(setup, variant)?)), chunk)?);
@@ -229,17 +238,12 @@ fn enqueued(setup: &Setup, chunk: &Chunk) -> Result<Times, Failure> {
     Ok(times.part(chunk.layers))
 }
 
-/// A layer's share of a sequence that the card has recorded, so that the host does not hold it up.
-fn replayed(setup: &Setup, device: Arc<CudaDevice>, chunk: &Chunk) -> Result<Times, Failure> {
-    let ops = ops(&setup.with_device(device.clone()), chunk)?;
-    let enqueue = || (0..chunk.layers).try_for_each(|layer| device.enqueue(&ops[layer % ops.len()]));
-    device.enqueue(&ops[0]).map_err(device_failure)?;
+/// A layer's share of a sequence that the card has recorded, so that the host does not hold it up; the ops have run before.
+fn replayed(setup: &Setup, device: &CudaDevice, ops: &[Op], layers: usize) -> Result<Times, Failure> {
+    let enqueue = || (0..layers).try_for_each(|layer| device.enqueue(&ops[layer % ops.len()]));
     let graph = device.record(enqueue).map_err(device_failure)?;
-    let once = |_| {
-        let milliseconds = device.time(|| device.replay(&graph)).map_err(device_failure)?;
-        Ok(f64::from(milliseconds) / 1e3)
-    };
-    Ok(setup.measure(once)?.part(chunk.layers))
+    let once = |_| device.elapsed(&mut || device.replay(&graph)).map_err(device_failure);
+    Ok(setup.measure(once)?.part(layers))
 }
 
 /// Both tables on standard output.

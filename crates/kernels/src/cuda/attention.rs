@@ -7,8 +7,11 @@ use super::source::Source;
 use crate::device::DeviceError;
 use crate::op::Attention;
 
-/// Keys in a tile, as attention.cu has it.
+/// Keys in a tile of attention.cu.
 const KEYS: usize = 32;
+
+/// What the kernels are told of these launches (host.cuh).
+pub(super) const HOST: &[(&str, usize)] = &[("ATTENTION_ARGS", size_of::<Args>()), ("ATTENTION_KEYS", KEYS)];
 
 /// `AttentionArgs` of attention.cu and attention_f16.cu.
 #[repr(C)]
@@ -60,9 +63,7 @@ pub(super) fn attention(device: &CudaDevice, state: &mut State, o: &Attention) -
         device: device.driver.id().into(),
         what: format!("attention heads of {width} and {v_width} columns"),
     })?;
-    let defines =
-        vec![("ATTENTION_WIDTH", width as u32), ("ATTENTION_V_WIDTH", v_width as u32), ("ATTENTION_ROWS", rows as u32)];
-    let kernel = device.kernel(state, Source { file: "attention.cu", defines }, "attention")?;
+    let kernel = device.kernel(state, Source::attention([width, v_width], rows), "attention")?;
     let all = o.q.rows * (o.q.groups / o.k.groups);
     let grid = [all.div_ceil(rows) as u32, k.groups, 1];
     let launch = Launch { grid, block: 256, shared: shared(width, v_width, rows) as u32 };
@@ -92,7 +93,7 @@ fn by_query(width: usize, v_width: usize, few: bool, limit: usize) -> Option<boo
 const FIXED: usize = 2304;
 
 /// Bytes of shared memory that a launch asks for, as attention_f16.cu lays them out.
-fn shared_f16(width: usize, v_width: usize, by_query: bool) -> usize {
+pub(super) fn shared_f16(width: usize, v_width: usize, by_query: bool) -> usize {
     let (rows, keys) = if by_query { (16, 64) } else { (64, 32) };
     let tiles = 2 * (2 * rows * (width + 8) + keys * (width + 8) + keys * (v_width + 8));
     let results = if by_query { 4 * 4 * rows * v_width } else { 0 };
@@ -108,12 +109,7 @@ fn tensor_cores(
 ) -> Result<(), DeviceError> {
     let heads = o.q.groups / o.k.groups;
     let (width, v_width) = (o.q.cols, o.v.cols);
-    let defines = vec![
-        ("ATTENTION_WIDTH", width as u32),
-        ("ATTENTION_V_WIDTH", v_width as u32),
-        ("ATTENTION_QUERY", by_query.into()),
-    ];
-    let kernel = device.kernel(state, Source { file: "attention_f16.cu", defines }, "attention_f16")?;
+    let kernel = device.kernel(state, Source::attention_f16([width, v_width], by_query), "attention_f16")?;
     let (blocks, groups) = match by_query {
         true => (o.q.rows, heads.div_ceil(16)),
         false => ((o.q.rows * heads).div_ceil(64), 1),
@@ -126,7 +122,7 @@ fn tensor_cores(
 }
 
 /// Bytes of shared memory that a block of threads needs, as attention.cu lays them out.
-fn shared(width: usize, v_width: usize, rows: usize) -> usize {
+pub(super) fn shared(width: usize, v_width: usize, rows: usize) -> usize {
     let pitch = width.next_multiple_of(4) + 4;
     let words = rows * pitch + KEYS * pitch.max(v_width) + rows * (KEYS + 1) + rows * (KEYS + 1).div_ceil(32);
     4 * words

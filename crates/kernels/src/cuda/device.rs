@@ -97,6 +97,9 @@ pub(super) enum Fallible {
 /// Bytes of the status: all ones is none.
 const STATUS: usize = 16;
 
+/// What the kernels are told of it (host.cuh).
+pub(super) const HOST: &[(&str, usize)] = &[("STATUS_BYTES", STATUS)];
+
 impl CudaDevice {
     /// The card with the number of the options.
     ///
@@ -208,20 +211,6 @@ impl CudaDevice {
         std::mem::swap(&mut state.workspace, &mut state.other);
         self.driver.turn(MAIN);
         outcome
-    }
-
-    /// Runs what `work` enqueues and gives the milliseconds that the device took.
-    ///
-    /// # Errors
-    /// Those of `work`, and [`DeviceError::Failed`].
-    pub fn time(&self, work: impl FnOnce() -> Result<(), DeviceError>) -> Result<f32, DeviceError> {
-        self.join(&mut self.exclusive())?;
-        let from = self.driver.stamp()?;
-        work()?;
-        self.join(&mut self.exclusive())?;
-        let to = self.driver.stamp()?;
-        self.sync()?;
-        self.driver.between(&from, &to)
     }
 
     fn exclusive(&self) -> MutexGuard<'_, State> {
@@ -430,8 +419,11 @@ impl Device for CudaDevice {
 
     fn elapsed(&self, work: &mut dyn FnMut() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
         self.sync()?;
-        let milliseconds = self.time(work)?;
+        let from = self.driver.stamp()?;
+        work()?;
+        self.join(&mut self.exclusive())?;
+        let to = self.driver.stamp()?;
         self.sync()?;
-        Ok(f64::from(milliseconds) / 1e3)
+        Ok(f64::from(self.driver.between(&from, &to)?) / 1e3)
     }
 }

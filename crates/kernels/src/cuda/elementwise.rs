@@ -12,6 +12,22 @@ use crate::tensor::Tensor;
 
 type Result = std::result::Result<(), DeviceError>;
 
+/// What the kernels are told of these launches (host.cuh).
+pub(super) const HOST: &[(&str, usize)] = &[
+    ("FILL_ARGS", size_of::<FillArgs>()),
+    ("COPY_ARGS", size_of::<CopyArgs>()),
+    ("EMBED_ARGS", size_of::<EmbedArgs>()),
+    ("NORM_ARGS", size_of::<NormArgs>()),
+    ("NORM_PLAIN", Norm::Plain as usize),
+    ("NORM_SILU", Norm::Silu as usize),
+    ("ROPE_ARGS", size_of::<RopeArgs>()),
+    ("CONV_ARGS", size_of::<ConvArgs>()),
+    ("WRITE_ARGS", size_of::<WriteArgs>()),
+    ("MEAN_ARGS", size_of::<MeanArgs>()),
+    ("PLE_ARGS", size_of::<PleArgs>()),
+    ("COMBINE_ARGS", size_of::<CombineArgs>()),
+];
+
 /// A block for each group of each row, with threads for the columns.
 fn groups(t: &View) -> Launch {
     // Few and long groups get several blocks; their kernels stride by the grid.
@@ -29,13 +45,15 @@ fn threads(cols: u32) -> u32 {
     cols.next_multiple_of(32).clamp(32, 256)
 }
 
+/// `FillArgs` of copy.cu.
+#[repr(C)]
+struct FillArgs {
+    dst: View,
+    value: f32,
+}
+
 pub(super) fn fill(device: &CudaDevice, state: &mut State, o: &Fill) -> Result {
-    #[repr(C)]
-    struct Args {
-        dst: View,
-        value: f32,
-    }
-    let args = Args { dst: device.output(&o.dst)?, value: o.value };
+    let args = FillArgs { dst: device.output(&o.dst)?, value: o.value };
     // SAFETY: `FillArgs` of copy.cu; the view is inside its buffer.
     unsafe { device.launch(state, ("copy.cu", "fill"), wide_groups(&args.dst), &args) }
 }
@@ -48,6 +66,13 @@ pub(super) fn add(device: &CudaDevice, state: &mut State, o: &Add) -> Result {
     source_to_destination(device, state, "add", &o.src, &o.dst)
 }
 
+/// `CopyArgs` of copy.cu.
+#[repr(C)]
+struct CopyArgs {
+    src: View,
+    dst: View,
+}
+
 fn source_to_destination(
     device: &CudaDevice,
     state: &mut State,
@@ -55,34 +80,31 @@ fn source_to_destination(
     src: &Tensor,
     dst: &Tensor,
 ) -> Result {
-    #[repr(C)]
-    struct Args {
-        src: View,
-        dst: View,
-    }
-    let args = Args { src: device.input(src)?, dst: device.output(dst)? };
+    let args = CopyArgs { src: device.input(src)?, dst: device.output(dst)? };
     // SAFETY: `CopyArgs` of copy.cu; both views are inside their buffers and `Op::check` has compared their shapes.
     unsafe { device.launch(state, ("copy.cu", name), wide_groups(&args.dst), &args) }
 }
 
+/// `EmbedArgs` of embed.cu.
+#[repr(C)]
+struct EmbedArgs {
+    ids: View,
+    out: View,
+    table: u64,
+    row_bytes: u64,
+    status: u64,
+    limit: u32,
+    op: u32,
+}
+
 pub(super) fn embed(device: &CudaDevice, state: &mut State, o: &Embed) -> Result {
-    #[repr(C)]
-    struct Args {
-        ids: View,
-        out: View,
-        table: u64,
-        row_bytes: u64,
-        status: u64,
-        limit: u32,
-        op: u32,
-    }
     let (ids, out, table) = (device.input(&o.ids)?, device.output(&o.out)?, device.weight(&o.table)?);
     if ids.rows == 0 || ids.cols == 0 {
         return Ok(());
     }
     let (status, op) = state.fallible(Fallible::Embed { limit: o.table.rows });
     let limit = o.table.rows.min(u32::MAX as usize) as u32;
-    let args = Args { ids, out, table, row_bytes: o.table.row_bytes as u64, status, limit, op };
+    let args = EmbedArgs { ids, out, table, row_bytes: o.table.row_bytes as u64, status, limit, op };
     let source = Source::of_format("embed.cu", o.table.format);
     let check = device.kernel(state, source.clone(), "embed_check")?;
     let embed = device.kernel(state, source, "embed")?;
@@ -94,6 +116,7 @@ pub(super) fn embed(device: &CudaDevice, state: &mut State, o: &Embed) -> Result
     }
 }
 
+/// `NormArgs` of norm.cu.
 #[repr(C)]
 struct NormArgs {
     x: View,
@@ -101,19 +124,28 @@ struct NormArgs {
     gate: View,
     out: View,
     eps: f32,
-    activation: u32,
+    activation: Norm,
+}
+
+/// What a norm is multiplied by: nothing, or an activation of the gate.
+#[repr(u32)]
+#[derive(Clone, Copy)]
+enum Norm {
+    Plain,
+    Sigmoid,
+    Silu,
 }
 
 pub(super) fn rms_norm(device: &CudaDevice, state: &mut State, o: &RmsNorm) -> Result {
     let (x, weight, out) = (device.input(&o.x)?, device.input(&o.weight)?, device.output(&o.out)?);
-    norm(device, state, NormArgs { x, weight, gate: View::default(), out, eps: o.eps, activation: 0 })
+    norm(device, state, NormArgs { x, weight, gate: View::default(), out, eps: o.eps, activation: Norm::Plain })
 }
 
 pub(super) fn gated_norm(device: &CudaDevice, state: &mut State, o: &GatedNorm) -> Result {
     let (x, weight, gate) = (device.input(&o.x)?, device.input(&o.weight)?, device.input(&o.gate)?);
     let activation = match o.activation {
-        Activation::Sigmoid => 1,
-        Activation::Silu => 2,
+        Activation::Sigmoid => Norm::Sigmoid,
+        Activation::Silu => Norm::Silu,
     };
     norm(device, state, NormArgs { x, weight, gate, out: device.output(&o.out)?, eps: o.eps, activation })
 }
@@ -123,18 +155,20 @@ fn norm(device: &CudaDevice, state: &mut State, args: NormArgs) -> Result {
     unsafe { device.launch(state, ("norm.cu", "rms_norm"), groups(&args.x), &args) }
 }
 
+/// `RopeArgs` of rope.cu.
+#[repr(C)]
+struct RopeArgs {
+    x: View,
+    freqs: View,
+    pos0: u64,
+    step: u64,
+    neighbours: u32,
+}
+
 pub(super) fn rope(device: &CudaDevice, state: &mut State, o: &Rope) -> Result {
-    #[repr(C)]
-    struct Args {
-        x: View,
-        freqs: View,
-        pos0: u64,
-        step: u64,
-        neighbours: u32,
-    }
     let (x, freqs) = (device.output(&o.x)?, device.input(&o.freqs)?);
     let neighbours = u32::from(o.pairs == RopePairs::Neighbours);
-    let args = Args { x, freqs, pos0: o.pos0 as u64, step: o.step as u64, neighbours };
+    let args = RopeArgs { x, freqs, pos0: o.pos0 as u64, step: o.step as u64, neighbours };
     if freqs.cols == 0 {
         return Ok(());
     }
@@ -143,20 +177,22 @@ pub(super) fn rope(device: &CudaDevice, state: &mut State, o: &Rope) -> Result {
     unsafe { device.launch(state, ("rope.cu", "rope"), launch, &args) }
 }
 
+/// `ConvArgs` of conv.cu.
+#[repr(C)]
+struct ConvArgs {
+    x: View,
+    weight: View,
+    state: View,
+    out: View,
+    dilation: u32,
+    accumulate: u32,
+}
+
 pub(super) fn conv(device: &CudaDevice, state: &mut State, o: &Conv) -> Result {
-    #[repr(C)]
-    struct Args {
-        x: View,
-        weight: View,
-        state: View,
-        out: View,
-        dilation: u32,
-        accumulate: u32,
-    }
     let (x, weight) = (device.input(&o.x)?, device.input(&o.weight)?);
     let dilation = u32::try_from(o.dilation).map_err(|_| device.driver.failed("a dilation beyond 32 bits"))?;
     let (history, out) = (device.output(&o.state)?, device.output(&o.out)?);
-    let args = Args { x, weight, state: history, out, dilation, accumulate: o.accumulate.into() };
+    let args = ConvArgs { x, weight, state: history, out, dilation, accumulate: o.accumulate.into() };
     let columns = x.cols.div_ceil(128);
     let all = Launch { grid: [columns, x.rows.min(65_535), 1], block: 128, shared: 0 };
     let last = Launch { grid: [columns, 1, 1], ..all };
@@ -167,65 +203,73 @@ pub(super) fn conv(device: &CudaDevice, state: &mut State, o: &Conv) -> Result {
     }
 }
 
+/// `WriteArgs` of hyper.cu.
+#[repr(C)]
+struct WriteArgs {
+    y: View,
+    inject: View,
+    x: View,
+}
+
 pub(super) fn hyper_write(device: &CudaDevice, state: &mut State, o: &HyperWrite) -> Result {
-    #[repr(C)]
-    struct Args {
-        y: View,
-        inject: View,
-        x: View,
-    }
-    let args = Args { y: device.input(&o.y)?, inject: device.input(&o.inject)?, x: device.output(&o.x)? };
+    let args = WriteArgs { y: device.input(&o.y)?, inject: device.input(&o.inject)?, x: device.output(&o.x)? };
     // SAFETY: `WriteArgs` of hyper.cu; views are inside their buffers and `Op::check` has compared their shapes.
     unsafe { device.launch(state, ("hyper.cu", "hyper_write"), groups(&args.x), &args) }
 }
 
+/// `MeanArgs` of hyper.cu.
+#[repr(C)]
+struct MeanArgs {
+    p: View,
+    normed: View,
+    out: View,
+}
+
 /// The mean over streams of gated streams; `p` has the gates' logits `[T, 1, S * D]`.
 pub(super) fn gate_mean(device: &CudaDevice, state: &mut State, p: View, normed: View, out: View) -> Result {
-    #[repr(C)]
-    struct Args {
-        p: View,
-        normed: View,
-        out: View,
-    }
     let launch = groups(&out);
     // SAFETY: `MeanArgs` of hyper.cu; views are inside their buffers and `Op::check` has compared their shapes.
-    unsafe { device.launch(state, ("hyper.cu", "gate_mean"), launch, &Args { p, normed, out }) }
+    unsafe { device.launch(state, ("hyper.cu", "gate_mean"), launch, &MeanArgs { p, normed, out }) }
+}
+
+/// `PleArgs` of ple.cu.
+#[repr(C)]
+struct PleArgs {
+    key: View,
+    query: View,
+    value: View,
+    out: View,
 }
 
 pub(super) fn ple_gate(device: &CudaDevice, state: &mut State, o: &PleGate) -> Result {
-    #[repr(C)]
-    struct Args {
-        key: View,
-        query: View,
-        value: View,
-        out: View,
-    }
     let (key, query, value) = (device.input(&o.key)?, device.input(&o.query)?, device.input(&o.value)?);
-    let args = Args { key, query, value, out: device.output(&o.out)? };
+    let args = PleArgs { key, query, value, out: device.output(&o.out)? };
     // SAFETY: `PleArgs` of ple.cu; views are inside their buffers and `Op::check` has compared their shapes.
     unsafe { device.launch(state, ("ple.cu", "ple_gate"), groups(&args.key), &args) }
 }
 
+/// `CombineArgs` of combine.cu.
+#[repr(C)]
+struct CombineArgs {
+    rows: View,
+    weights: View,
+    shared: View,
+    gate: View,
+    out: View,
+    pos: u64,
+    has_shared: u32,
+    has_gate: u32,
+    accumulate: u32,
+    vectors: u32,
+}
+
 pub(super) fn combine(device: &CudaDevice, state: &mut State, o: &Combine) -> Result {
-    #[repr(C)]
-    struct Args {
-        rows: View,
-        weights: View,
-        shared: View,
-        gate: View,
-        out: View,
-        pos: u64,
-        has_shared: u32,
-        has_gate: u32,
-        accumulate: u32,
-        vectors: u32,
-    }
     let shared = o.shared.as_ref();
     let gate = shared.and_then(|shared| shared.gate.as_ref());
     let (rows, weights, out) = (device.input(&o.rows)?, device.input(&o.weights)?, device.output(&o.out)?);
     let y = device.optional(shared.map(|shared| &shared.y))?;
     let vectors = out.cols % 4 == 0 && [rows, y, out].iter().all(|t| t.first % 16 == 0 && t.row_stride % 4 == 0);
-    let args = Args {
+    let args = CombineArgs {
         rows,
         weights,
         shared: y,

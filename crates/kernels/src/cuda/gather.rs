@@ -7,8 +7,12 @@ use crate::device::DeviceError;
 use crate::op::Gather;
 use crate::tensor::DType;
 
+/// What the kernels are told of this launch (host.cuh).
+pub(super) const HOST: &[(&str, usize)] = &[("GATHER_ARGS", size_of::<GatherArgs>())];
+
+/// `GatherArgs` of gather.cu.
 #[repr(C)]
-struct Args {
+struct GatherArgs {
     x: View,
     out: View,
     exponents: u64,
@@ -17,7 +21,7 @@ struct Args {
 }
 
 pub(super) fn gather(device: &CudaDevice, state: &mut State, o: &Gather) -> Result<(), DeviceError> {
-    let args = Args {
+    let args = GatherArgs {
         x: device.input(&o.x)?,
         out: device.output(&o.out)?,
         exponents: o.exponents.as_ref().map_or(Ok(0), |e| device.output(e).map(|view| view.first))?,

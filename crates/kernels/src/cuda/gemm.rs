@@ -7,7 +7,7 @@ use super::driver::Launch;
 use super::elementwise;
 use super::memory::View;
 use super::range;
-use super::source::{Source, format_defines, order};
+use super::source::{End, Map, Source, order};
 use super::tune::{self, ImpossibleTile, Product, Tile};
 use super::workspace::Hidden;
 use crate::device::DeviceError;
@@ -16,17 +16,19 @@ use crate::tensor::{Tensor, Weight};
 
 type Result<T = ()> = std::result::Result<T, DeviceError>;
 
-/// Rows and outputs of a block of threads in product.cu.
+/// Rows and outputs of a block of threads of product.cu.
 const PLAIN_TILE: usize = 64;
 
-/// What becomes of a product, as the kernels number it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    Store = 0,
-    Accumulate = 1,
-    Silu = 2,
-    SwiGlu = 3,
-}
+/// What the kernels are told of these launches (host.cuh).
+pub(super) const HOST: &[(&str, usize)] = &[
+    ("ACT_ARGS", size_of::<ActArgs>()),
+    ("SWIGLU_ARGS", size_of::<SwigluArgs>()),
+    ("SUM_ARGS", size_of::<SumArgs>()),
+    ("GEMM_ARGS", size_of::<GemmArgs>()),
+    ("PRODUCT_ARGS", size_of::<ProductArgs>()),
+    ("PRODUCT_TILE", PLAIN_TILE),
+    ("NARROW_ARGS", size_of::<NarrowArgs>()),
+];
 
 /// One launch: a product of `x` with one matrix per expert, or with two for [`End::SwiGlu`].
 struct Job<'a> {
@@ -94,22 +96,24 @@ fn alike(a: &Weight, b: &Weight) -> bool {
     (a.format, a.row_bytes, a.expert_bytes) == (b.format, b.row_bytes, b.expert_bytes)
 }
 
+/// `SwigluArgs` of act.cu.
+#[repr(C)]
+struct SwigluArgs {
+    gate: View,
+    up: View,
+    stok: u64,
+    meta: u64,
+}
+
 /// `gate = silu(gate) * up` in the rows that a product wrote.
 fn swiglu(device: &CudaDevice, state: &mut State, rows: &RowMap, gate: View, up: View) -> Result {
-    #[repr(C)]
-    struct Args {
-        gate: View,
-        up: View,
-        stok: u64,
-        meta: u64,
-    }
     let (stok, meta) = match plan(rows) {
         Some(plan) => (device.input(&plan.stok)?.first, device.input(&plan.meta)?.first),
         None => (0, 0),
     };
     let launch = Launch { grid: [gate.rows, 1, 1], block: 256, shared: 0 };
     // SAFETY: `SwigluArgs` of act.cu; both views have the rows and columns of the product's output.
-    unsafe { device.launch(state, ("act.cu", "swiglu"), launch, &Args { gate, up, stok, meta }) }
+    unsafe { device.launch(state, ("act.cu", "swiglu"), launch, &SwigluArgs { gate, up, stok, meta }) }
 }
 
 fn plan(rows: &RowMap) -> Option<&PlanBuffers> {
@@ -119,12 +123,12 @@ fn plan(rows: &RowMap) -> Option<&PlanBuffers> {
     }
 }
 
-/// The kernels' number of a row map.
-fn map(rows: &RowMap) -> u32 {
+/// Which rows of x a product's are.
+fn map(rows: &RowMap) -> Map {
     match rows {
-        RowMap::Identity => 0,
-        RowMap::Gather(_) => 1,
-        RowMap::Segments(_) => 2,
+        RowMap::Identity => Map::Dense,
+        RowMap::Gather(_) => Map::Gather,
+        RowMap::Segments(_) => Map::Segments,
     }
 }
 
@@ -177,6 +181,35 @@ fn alignment(device: &CudaDevice, job: &Job) -> Result<u64> {
     Ok(1 << bits.trailing_zeros())
 }
 
+/// `GemmArgs` of gemm.cu.
+#[repr(C)]
+struct GemmArgs {
+    x: u64,
+    exponents: u64,
+    w0: u64,
+    w1: u64,
+    out: u64,
+    half: u64,
+    beyond: u64,
+    scaled: u64,
+    exceeded: [u64; 2],
+    bias: u64,
+    stok: u64,
+    tiles: u64,
+    meta: u64,
+    expert_bytes: u64,
+    row_bytes: u64,
+    x_stride: u32,
+    out_stride: u32,
+    half_stride: u32,
+    k: u32,
+    n: u32,
+    tokens: u32,
+    parts: u32,
+    row_blocks: u32,
+    scale: f32,
+}
+
 /// Gives where it counts the numbers beyond the range of f16 in the rows that go on, or 0.
 fn tensor_cores(
     device: &CudaDevice,
@@ -185,33 +218,6 @@ fn tensor_cores(
     align: u64,
     exceeded: Option<[u64; 2]>,
 ) -> Result<u64> {
-    #[repr(C)]
-    struct Args {
-        x: u64,
-        exponents: u64,
-        w0: u64,
-        w1: u64,
-        out: u64,
-        half: u64,
-        beyond: u64,
-        scaled: u64,
-        exceeded: [u64; 2],
-        bias: u64,
-        stok: u64,
-        tiles: u64,
-        meta: u64,
-        expert_bytes: u64,
-        row_bytes: u64,
-        x_stride: u32,
-        out_stride: u32,
-        half_stride: u32,
-        k: u32,
-        n: u32,
-        tokens: u32,
-        parts: u32,
-        row_blocks: u32,
-        scale: f32,
-    }
     let format = job.w.format;
     let input = activations(device, state, job)?;
     let half = half_output(device, state, job)?;
@@ -240,7 +246,7 @@ fn tensor_cores(
         1 => None,
         _ => Some(state.workspace.parts.at_least(&device.driver, shares * job.x.rows * outputs * 4)?),
     };
-    let args = Args {
+    let args = GemmArgs {
         x: input.address,
         exponents: input.exponents,
         w0: device.weight(job.w)?,
@@ -266,7 +272,8 @@ fn tensor_cores(
         row_blocks: row_blocks as u32,
         scale: job.scale,
     };
-    let mut source = source(format, align, &tile, job, end, half.map(|half| half.order));
+    let mut source = Source::gemm(format, align, &tile, map(job.rows), end);
+    source.defines.extend(half.map(|half| ("GEMM_HALF_OUT", half.order)));
     source.defines.push(("GEMM_TAIL", u32::from(!share.is_multiple_of(tile.chunk as usize))));
     source.defines.extend(if sums.is_some() { Some(("GEMM_SPLIT", 1)) } else { job.bias.map(|_| ("GEMM_BIAS", 1)) });
     let kernel = device.kernel(state, source, "gemm")?;
@@ -281,20 +288,23 @@ fn tensor_cores(
     Ok(args.beyond)
 }
 
+/// `SumArgs` of act.cu.
+#[repr(C)]
+struct SumArgs {
+    out: View,
+    sums: u64,
+    bias: u64,
+    exceeded: u64,
+    parts: u32,
+    end: u32,
+    scale: f32,
+}
+
 /// Adds up the sums of the shares of a product's columns.
 fn add_parts(device: &CudaDevice, state: &mut State, job: &Job, sums: u64, parts: usize, exceeded: u64) -> Result {
-    #[repr(C)]
-    struct Args {
-        out: View,
-        sums: u64,
-        bias: u64,
-        exceeded: u64,
-        parts: u32,
-        end: u32,
-        scale: f32,
-    }
     let bias = device.optional(job.bias)?.first;
-    let args = Args { out: job.out, sums, bias, exceeded, parts: parts as u32, end: job.end as u32, scale: job.scale };
+    let args =
+        SumArgs { out: job.out, sums, bias, exceeded, parts: parts as u32, end: job.end as u32, scale: job.scale };
     let launch = Launch { grid: [job.out.rows, job.out.cols.div_ceil(1024), 1], block: 256, shared: 0 };
     // SAFETY: `SumArgs` of act.cu; the sums are as many as parts, rows and columns say.
     unsafe { device.launch(state, ("act.cu", "add_parts"), launch, &args) }
@@ -321,24 +331,6 @@ fn tile(device: &CudaDevice, job: &Job, product: &Product) -> Result<Tile> {
     };
     let impossible = |error: ImpossibleTile| device.driver.failed(error.to_string());
     tile.possible(&device.driver.machine, product.format).map_err(impossible).map(|()| tile)
-}
-
-/// The kernel for tensor cores that a product needs.
-fn source(format: Format, align: u64, tile: &Tile, job: &Job, end: End, half: Option<u32>) -> Source {
-    let mut defines = format_defines(format).to_vec();
-    defines.extend([
-        ("WEIGHT_ALIGN", align as u32),
-        ("GEMM_TOKENS", tile.tokens),
-        ("GEMM_CHUNK", tile.chunk),
-        ("GEMM_STAGES", tile.stages),
-        ("GEMM_BLOCKS", tile.blocks),
-        ("GEMM_GROUPS", tile.groups),
-        ("GEMM_RESIDENT", u32::from(tile.resident)),
-        ("GEMM_MAP", map(job.rows)),
-        ("GEMM_EPILOGUE", end as u32),
-    ]);
-    defines.extend(half.map(|order| ("GEMM_HALF_OUT", order)));
-    Source { file: "gemm.cu", defines }
 }
 
 /// Rows in f16 in the device's own memory.
@@ -387,25 +379,27 @@ fn activations(device: &CudaDevice, state: &mut State, job: &Job) -> Result<Half
     Ok(half)
 }
 
+/// `ActArgs` of act.cu.
+#[repr(C)]
+struct ActArgs {
+    x: View,
+    out: u64,
+    exponents: u64,
+    rows: u64,
+    needed: u64,
+    stride: u64,
+    order: u32,
+}
+
 /// f32 to f16; where `half.scaled` says that nothing exceeded the range, what is there stays.
 fn convert(device: &CudaDevice, state: &mut State, job: &Job, half: Half) -> Result {
-    #[repr(C)]
-    struct Args {
-        x: View,
-        out: u64,
-        exponents: u64,
-        rows: u64,
-        needed: u64,
-        stride: u64,
-        order: u32,
-    }
     let x = device.input(job.x)?;
     let rows = match job.rows {
         RowMap::Segments(plan) => device.input(&plan.meta)?.first + 4 * argon_plan::meta::ROWS as u64,
         _ => 0,
     };
     let Half { address: out, exponents, scaled: needed, order } = half;
-    let args = Args { x, out, exponents, rows, needed, stride: u64::from(x.cols), order };
+    let args = ActArgs { x, out, exponents, rows, needed, stride: u64::from(x.cols), order };
     let launch = Launch { grid: [x.rows.min(8 * device.machine().processors), 1, 1], block: 256, shared: 0 };
     // SAFETY: `ActArgs` of act.cu; the input is inside its buffer, both outputs are as long as its rows need.
     unsafe { device.launch(state, ("act.cu", "act_f16"), launch, &args) }
@@ -434,27 +428,29 @@ fn same(a: &Tensor, b: &Tensor) -> bool {
     a.buffer.same(&b.buffer) && a.dtype == b.dtype && shape(a) == shape(b)
 }
 
+/// `ProductArgs` of product.cu.
+#[repr(C)]
+struct ProductArgs {
+    x: View,
+    out: View,
+    w0: u64,
+    w1: u64,
+    bias: u64,
+    stok: u64,
+    tiles: u64,
+    meta: u64,
+    exceeded: [u64; 2],
+    beyond: u64,
+    expert_bytes: u64,
+    row_bytes: u64,
+    k: u32,
+    n: u32,
+    tokens: u32,
+    parts: u32,
+    scale: f32,
+}
+
 fn plain(device: &CudaDevice, state: &mut State, job: &Job, instead: Option<Instead>) -> Result {
-    #[repr(C)]
-    struct Args {
-        x: View,
-        out: View,
-        w0: u64,
-        w1: u64,
-        bias: u64,
-        stok: u64,
-        tiles: u64,
-        meta: u64,
-        exceeded: [u64; 2],
-        beyond: u64,
-        expert_bytes: u64,
-        row_bytes: u64,
-        k: u32,
-        n: u32,
-        tokens: u32,
-        parts: u32,
-        scale: f32,
-    }
     let Instead { exceeded, beyond } = instead.unwrap_or(Instead { exceeded: [0; 2], beyond: 0 });
     let plan = plan(job.rows);
     let (rows, tiles) = match plan {
@@ -463,7 +459,7 @@ fn plain(device: &CudaDevice, state: &mut State, job: &Job, instead: Option<Inst
     };
     let parts = rows.div_ceil(PLAIN_TILE);
     let address = |t: Option<&Tensor>| device.optional(t).map(|view| view.first);
-    let args = Args {
+    let args = ProductArgs {
         x: device.input(job.x)?,
         out: job.out,
         w0: device.weight(job.w)?,
@@ -482,10 +478,8 @@ fn plain(device: &CudaDevice, state: &mut State, job: &Job, instead: Option<Inst
         parts: if plan.is_some() { parts as u32 } else { 1 },
         scale: job.scale,
     };
-    let mut defines = format_defines(job.w.format).to_vec();
-    defines.extend([("GEMM_MAP", map(job.rows)), ("GEMM_EPILOGUE", job.end as u32)]);
-    defines.push(("WEIGHT_ALIGN", alignment(device, job)? as u32));
-    let kernel = device.kernel(state, Source { file: "product.cu", defines }, "product")?;
+    let source = Source::product(job.w.format, alignment(device, job)?, map(job.rows), job.end);
+    let kernel = device.kernel(state, source, "product")?;
     let blocks = tiles.checked_mul(parts).and_then(|n| u32::try_from(n).ok());
     let blocks = blocks.ok_or_else(|| device.driver.failed("a product of too many tiles"))?;
     let outputs = job.w.rows.div_ceil(PLAIN_TILE) as u32;
@@ -500,19 +494,21 @@ fn is_narrow(device: &CudaDevice, job: &Job) -> Result<bool> {
     Ok(matches!(job.rows, RowMap::Identity) && job.end != End::SwiGlu && job.w.rows <= PLAIN_TILE && whole)
 }
 
+/// `NarrowArgs` of narrow.cu.
+#[repr(C)]
+struct NarrowArgs {
+    x: View,
+    out: View,
+    w: u64,
+    bias: u64,
+    row_bytes: u64,
+    k: u32,
+    n: u32,
+    scale: f32,
+}
+
 fn narrow(device: &CudaDevice, state: &mut State, job: &Job, align: u64) -> Result {
-    #[repr(C)]
-    struct Args {
-        x: View,
-        out: View,
-        w: u64,
-        bias: u64,
-        row_bytes: u64,
-        k: u32,
-        n: u32,
-        scale: f32,
-    }
-    let args = Args {
+    let args = NarrowArgs {
         x: device.input(job.x)?,
         out: job.out,
         w: device.weight(job.w)?,
@@ -522,15 +518,13 @@ fn narrow(device: &CudaDevice, state: &mut State, job: &Job, align: u64) -> Resu
         n: job.w.rows as u32,
         scale: job.scale,
     };
-    // Outputs and rows of a block of threads, as narrow.cu has them.
+    // Of a block of threads.
     let (outputs, rows) = match args.n {
         1 => (1, 8),
         2..=4 => (4, 8),
         _ => (8, 4),
     };
-    let mut defines = format_defines(job.w.format).to_vec();
-    defines.extend([("NARROW_OUTPUTS", outputs), ("GEMM_EPILOGUE", job.end as u32), ("WEIGHT_ALIGN", align as u32)]);
-    let kernel = device.kernel(state, Source { file: "narrow.cu", defines }, "narrow")?;
+    let kernel = device.kernel(state, Source::narrow(job.w.format, align, [outputs, rows], job.end), "narrow")?;
     let launch = Launch { grid: [args.x.rows.div_ceil(rows), args.n.div_ceil(outputs), 1], block: 256, shared: 0 };
     // SAFETY: `NarrowArgs` of narrow.cu; views and weights are inside their buffers (`Op::check`, `weight`).
     unsafe { device.driver.launch(kernel, launch, &args) }

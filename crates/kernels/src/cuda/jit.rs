@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 
 use libloading::Library;
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::source::{self, Source};
 
@@ -297,25 +298,18 @@ fn key(nvrtc: &Nvrtc, source: &Source, architecture: &Architecture) -> String {
     for (name, body) in source::headers_of(source) {
         let _ = write!(all, "{name}{body}");
     }
-    format!("{}-{:032x}", source.file.trim_end_matches(".cu"), hash(all.as_bytes()))
-}
-
-/// FNV-1a of 128 bits: the same on every machine and in every release.
-fn hash(bytes: &[u8]) -> u128 {
-    bytes.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |h, &byte| {
-        (h ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
-    })
+    format!("{}-{:032x}", source.file.trim_end_matches(".cu"), xxh3_128(all.as_bytes()))
 }
 
 /// Code with its hash behind it.
 fn seal(code: &[u8]) -> Vec<u8> {
-    [code, &hash(code).to_le_bytes()].concat()
+    [code, &xxh3_128(code).to_le_bytes()].concat()
 }
 
 /// The code, if it is whole.
 fn unseal(mut sealed: Vec<u8>) -> Option<Vec<u8>> {
     let end = sealed.len().checked_sub(size_of::<u128>())?;
-    let whole = sealed[end..] == hash(&sealed[..end]).to_le_bytes();
+    let whole = sealed[end..] == xxh3_128(&sealed[..end]).to_le_bytes();
     sealed.truncate(end);
     whole.then_some(sealed)
 }
@@ -357,13 +351,6 @@ mod tests {
         let left: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         std::fs::remove_dir_all(&directory).unwrap();
         assert_eq!(left, ["kernel.cubin"]);
-    }
-
-    /// Test vectors of the FNV specification.
-    #[test]
-    fn the_hash_is_fnv_1a() {
-        assert_eq!(hash(b""), 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d);
-        assert_eq!(hash(b"a"), 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964);
     }
 
     #[test]

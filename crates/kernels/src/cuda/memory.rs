@@ -83,6 +83,9 @@ impl DeviceMemory {
     }
 }
 
+/// What the kernels are told of tensors (host.cuh).
+pub(super) const HOST: &[(&str, usize)] = &[("VIEW_BYTES", size_of::<View>())];
+
 /// A tensor as kernels see it (`View` in view.cuh).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,6 +112,12 @@ impl View {
             cols: cols as u32,
             half: 0,
         }
+    }
+
+    /// Some of its rows.
+    pub fn span(self, first: usize, rows: usize) -> Self {
+        let bytes = if self.half == 1 { 2 } else { 4 };
+        Self { first: self.first + first as u64 * self.row_stride * bytes, rows: rows as u32, ..self }
     }
 }
 

@@ -13,7 +13,7 @@ pub enum PlanVariant {
     Auto,
     /// One launch; every block of threads counts all entries itself.
     Alone,
-    /// One launch; blocks of threads count in clusters of four. From compute capability 9.0; [`Alone`](Self::Alone) before.
+    /// One launch; blocks of threads count in clusters of four. From compute capability 9.0.
     Clustered,
     /// Two launches: count, then place; every block adds up the counts of the others.
     Two,
@@ -46,17 +46,91 @@ impl PlanVariant {
         }
     }
 
-    /// What is run for so many blocks of 1024 entries, with or without clusters of thread blocks.
-    pub fn resolve(self, blocks: usize, clusters: bool) -> Self {
+    /// What is run on a card: what was named, or else the fastest of those that the card's shared memory has room for.
+    ///
+    /// # Errors
+    /// [`UnfitVariant`] for one that was named and has no room, or needs what the code may not use.
+    pub fn resolve(self, blocks: usize, experts: usize, card: &Card) -> Result<Self, UnfitVariant> {
+        let fastest = match (blocks, card.clusters) {
+            (..=ALONE_BLOCKS, _) => Self::Alone,
+            (..=TWO_BLOCKS, _) | (..=MANY_BLOCKS, false) => Self::Two,
+            (..=MANY_BLOCKS, true) => Self::Clustered,
+            _ => Self::Three,
+        };
+        let unfit = |variant: Self| variant.unfit(experts, card);
         match self {
-            Self::Clustered if !clusters => Self::Alone,
-            Self::Auto if blocks <= ALONE_BLOCKS => Self::Alone,
-            Self::Auto if blocks <= TWO_BLOCKS || blocks <= MANY_BLOCKS && !clusters => Self::Two,
-            Self::Auto if blocks <= MANY_BLOCKS => Self::Clustered,
-            Self::Auto => Self::Three,
-            chosen => chosen,
+            Self::Auto => {
+                // In the end the one that keeps least in shared memory.
+                let choices = [fastest, Self::Two, Self::Serial];
+                choices.into_iter().find(|&choice| unfit(choice).is_none()).ok_or_else(|| self.too_many(experts))
+            }
+            named => unfit(named).map_or(Ok(named), Err),
         }
     }
+
+    /// Why the variant cannot be had.
+    fn unfit(self, experts: usize, card: &Card) -> Option<UnfitVariant> {
+        if self == Self::Clustered && !card.clusters {
+            return Some(UnfitVariant::Clusters);
+        }
+        // What kernels have beside it: the ids of a block of entries where ranks are found by looking, and some sums.
+        let ids = if matches!(self, Self::Serial | Self::Packed) { argon_plan::BLOCK * 4 } else { 0 };
+        let fits = self.words(experts) * 4 + ids + SUMS <= card.shared;
+        (!fits).then(|| self.too_many(experts))
+    }
+
+    fn too_many(self, experts: usize) -> UnfitVariant {
+        UnfitVariant::Experts { variant: self.name(), experts }
+    }
+
+    /// Words of shared memory of the kernel that needs most, as plan.cu lays them out.
+    fn words(self, experts: usize) -> usize {
+        match self {
+            Self::Auto | Self::Alone | Self::Two | Self::Three => placed(experts),
+            Self::Clustered => placed(experts) + 3 * experts,
+            Self::Serial => scanned(experts),
+            Self::Packed => scanned(experts).max(COUNTERS * experts),
+            Self::Fused => (scanned(experts) + experts).max(COUNTERS * experts),
+        }
+    }
+}
+
+/// What a variant is chosen by, and refused for.
+#[derive(Clone, Copy, Debug)]
+pub struct Card {
+    /// Shared memory that a block of threads may have, in bytes.
+    pub shared: usize,
+    /// Whether the code may use clusters of thread blocks.
+    pub clusters: bool,
+}
+
+/// Why a plan is not computed by the variant that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnfitVariant {
+    /// Code for cards before compute capability 9.0.
+    #[error("a plan by variant clustered, which needs compute capability 9.0")]
+    Clusters,
+    /// Counters for so many experts have no room.
+    #[error("a plan of {experts} experts by variant {variant}: the card's shared memory is too small")]
+    Experts {
+        /// The variant's name.
+        variant: &'static str,
+        /// How many there are.
+        experts: usize,
+    },
+}
+
+/// Bytes of sums of plan.cu's kernels, and the kilobyte that the driver takes.
+const SUMS: usize = 2048;
+
+/// Words of shared memory of a kernel that scans counts: they and the first tiles.
+fn scanned(experts: usize) -> usize {
+    2 * experts + 1
+}
+
+/// Words of shared memory of a kernel that scans and ranks: counts of other blocks as well, and counters.
+fn placed(experts: usize) -> usize {
+    scanned(experts) + experts + COUNTERS * experts
 }
 
 /// Blocks up to which counting everything in every block is faster than a second launch: on an H200, 7.2 us against 7.2
@@ -73,9 +147,27 @@ const MANY_BLOCKS: usize = 192;
 /// Threads of a block of entries.
 const BLOCK: u32 = argon_plan::BLOCK as u32;
 
+/// Words of counters that an expert has in a block of entries.
+const COUNTERS: usize = 8;
+
+/// Blocks of threads of a cluster.
+const CLUSTER: u32 = 4;
+
+/// What the kernels are told of these launches (host.cuh).
+pub(super) const HOST: &[(&str, usize)] = &[
+    ("PLAN_ARGS", size_of::<PlanArgs>()),
+    ("PLAN_BLOCK", argon_plan::BLOCK),
+    ("PLAN_CLUSTER", CLUSTER as usize),
+    ("PLAN_COUNTERS", COUNTERS),
+    ("META_TILES", argon_plan::meta::TILES),
+    ("META_ROWS", argon_plan::meta::ROWS),
+    ("META_WORDS", argon_plan::meta::WORDS),
+];
+
+/// `PlanArgs` of plan.cu.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Args {
+struct PlanArgs {
     ids: u64,
     weights: u64,
     bcnt: u64,
@@ -100,7 +192,7 @@ pub(super) fn plan(device: &CudaDevice, state: &mut State, o: &Plan) -> Result<(
     let (experts, blocks) = (shape.experts() as u32, shape.blocks() as u32);
     let address = |t| device.output(t).map(|view| view.first);
     let totals = state.workspace.between.at_least(&device.driver, 4 * (shape.experts() + 2 * shape.blocks().max(1)))?;
-    let args = Args {
+    let args = PlanArgs {
         ids: device.input(&o.ids)?.first,
         weights: device.input(&o.weights)?.first,
         bcnt: address(&p.bcnt)?,
@@ -119,33 +211,23 @@ pub(super) fn plan(device: &CudaDevice, state: &mut State, o: &Plan) -> Result<(
         tile: shape.tile() as u32,
         blocks,
     };
-    let mut run = |name: &'static str, blocks: u32, block: u32, words: u32| {
-        let launch = Launch { grid: [blocks, 1, 1], block, shared: 4 * words };
+    let mut run = |name: &'static str, blocks: u32, block: u32, words: usize| {
+        let launch = Launch { grid: [blocks, 1, 1], block, shared: 4 * words as u32 };
         // SAFETY: `PlanArgs` of plan.cu; every buffer is as long as the shape says (`Op::check`), and kernels write no
         // row that the shape has not.
         unsafe { device.launch(state, ("plan.cu", name), launch, &args) }
     };
     // More than there are entries for, to share the writing; whole clusters.
-    let all = (blocks + 1).max(16).next_multiple_of(4);
-    let (counted, scanned, counters) = (experts, 2 * experts + 1, 8 * experts);
-    let placed = 3 * experts + 1 + counters;
-    let most = (device.machine().shared - 8192) / 4;
-    let mut variant = device.options.plan.resolve(shape.blocks(), device.clusters());
-    if variant == PlanVariant::Clustered && placed + 3 * experts > most {
-        variant = PlanVariant::Two;
-    }
-    if placed > most {
-        variant = PlanVariant::Serial; // counters for so many experts do not fit
-    }
-    if scanned + experts > most {
-        return Err(DeviceError::Unsupported {
-            device: device.driver.id().into(),
-            what: format!("a plan of {experts} experts"),
-        });
-    }
+    let all = (blocks + 1).max(16).next_multiple_of(CLUSTER);
+    let card = Card { shared: device.machine().shared as usize, clusters: device.clusters() };
+    let variant = device.options.plan.resolve(shape.blocks(), shape.experts(), &card);
+    let variant = variant
+        .map_err(|unfit| DeviceError::Unsupported { device: device.driver.id().into(), what: unfit.to_string() })?;
+    let (counted, counters) = (shape.experts(), COUNTERS * shape.experts());
+    let (scanned, placed) = (scanned(shape.experts()), placed(shape.experts()));
     match variant {
         PlanVariant::Auto | PlanVariant::Alone => run("plan_alone", all, BLOCK, placed),
-        PlanVariant::Clustered => run("plan_clustered", all, BLOCK, placed + 3 * experts),
+        PlanVariant::Clustered => run("plan_clustered", all, BLOCK, placed + 3 * counted),
         PlanVariant::Two => {
             run("plan_hist", blocks, BLOCK, counted)?;
             run("plan_place", all, BLOCK, placed)
@@ -167,7 +249,7 @@ pub(super) fn plan(device: &CudaDevice, state: &mut State, o: &Plan) -> Result<(
             run("plan_place_packed", blocks, BLOCK, counters)
         }
         PlanVariant::Fused => {
-            run("plan_hist_scan", 1, BLOCK, scanned + experts)?;
+            run("plan_hist_scan", 1, BLOCK, scanned + counted)?;
             run("plan_place_match", blocks, BLOCK, counters)
         }
     }
@@ -177,14 +259,45 @@ pub(super) fn plan(device: &CudaDevice, state: &mut State, o: &Plan) -> Result<(
 mod tests {
     use super::*;
 
+    /// An H200, with and without clusters; and a card with 99 KB.
+    const H200: Card = Card { shared: 232_448, clusters: true };
+    const OLDER: Card = Card { clusters: false, ..H200 };
+    const SMALL: Card = Card { shared: 101_376, clusters: false };
+
     #[test]
     fn the_choice_for_the_report_s_sizes() {
         use PlanVariant::{Alone, Auto, Clustered, Three, Two};
         // T of 128, 512, 1024, 2048, 8192 and 32768 with 10 experts each.
         let blocks = [2, 5, 10, 20, 80, 320];
-        assert_eq!(blocks.map(|b| Auto.resolve(b, true)), [Alone, Alone, Alone, Two, Clustered, Three]);
-        assert_eq!(blocks.map(|b| Auto.resolve(b, false)), [Alone, Alone, Alone, Two, Two, Three]);
-        assert_eq!(Clustered.resolve(80, false), Alone);
-        assert_eq!(Three.resolve(1, true), Three);
+        let chosen = |card: &Card| blocks.map(|b| Auto.resolve(b, 512, card).unwrap());
+        assert_eq!(chosen(&H200), [Alone, Alone, Alone, Two, Clustered, Three]);
+        assert_eq!(chosen(&OLDER), [Alone, Alone, Alone, Two, Two, Three]);
+    }
+
+    #[test]
+    fn only_auto_is_replaced_where_it_does_not_fit() {
+        use PlanVariant::{Alone, Auto, Clustered, Fused, Serial, Two};
+        // Clusters keep 14 words of each expert, the others 11, a scan 2 or 3.
+        assert_eq!(Auto.resolve(80, 4096, &H200), Ok(Clustered));
+        assert_eq!(Auto.resolve(80, 5000, &H200), Ok(Two));
+        assert_eq!(Auto.resolve(1, 4096, &SMALL), Ok(Serial));
+        assert_eq!(Alone.resolve(1, 5000, &H200), Ok(Alone));
+        for (variant, experts, card) in
+            [(Clustered, 5000, H200), (Alone, 4096, SMALL), (Two, 4096, SMALL), (Fused, 9000, SMALL)]
+        {
+            let refused = UnfitVariant::Experts { variant: variant.name(), experts };
+            assert_eq!(variant.resolve(1, experts, &card), Err(refused));
+        }
+        assert_eq!(Clustered.resolve(80, 512, &OLDER), Err(UnfitVariant::Clusters));
+        assert_eq!(Auto.resolve(1, 40_000, &H200), Err(UnfitVariant::Experts { variant: "auto", experts: 40_000 }));
+    }
+
+    #[test]
+    fn what_was_named_is_what_runs() {
+        for variant in PlanVariant::ALL {
+            for blocks in [1, 20, 80, 320] {
+                assert_eq!(variant.resolve(blocks, 512, &H200), Ok(variant));
+            }
+        }
     }
 }

@@ -15,6 +15,10 @@ use super::memory::{self, DeviceMemory};
 use crate::device::DeviceError;
 use crate::tensor::Weight;
 
+/// What the kernel is told of this launch (host.cuh).
+pub(super) const HOST: &[(&str, usize)] =
+    &[("RANGE_ARGS", size_of::<RangeArgs>()), ("RANGE_SCALE", size_of::<Scale>())];
+
 /// What is known of one weight.
 pub(super) struct Range {
     /// On the device: 0, or 1 if it exceeds the range.
@@ -82,6 +86,17 @@ pub(super) fn of(device: &CudaDevice, state: &mut State, w: &Weight) -> Result<A
     Ok(range)
 }
 
+/// `RangeArgs` of range.cu.
+#[repr(C)]
+struct RangeArgs {
+    blocks: u64,
+    count: u64,
+    exceeded: u64,
+    block_bytes: u32,
+    scales: u32,
+    scale: [Scale; 2],
+}
+
 /// Enqueues a search through blocks: address, number and bytes of each.
 fn search(
     device: &CudaDevice,
@@ -90,18 +105,10 @@ fn search(
     [blocks, count, block_bytes]: [u64; 3],
     exceeded: u64,
 ) -> Result<(), DeviceError> {
-    #[repr(C)]
-    struct Args {
-        blocks: u64,
-        count: u64,
-        exceeded: u64,
-        block_bytes: u32,
-        scales: u32,
-        scale: [Scale; 2],
-    }
     let mut scale = [Scale::default(); 2];
     scale[..scales.len()].copy_from_slice(scales);
-    let args = Args { blocks, count, exceeded, block_bytes: block_bytes as u32, scales: scales.len() as u32, scale };
+    let args =
+        RangeArgs { blocks, count, exceeded, block_bytes: block_bytes as u32, scales: scales.len() as u32, scale };
     let launch = Launch { grid: [8 * device.machine().processors, 1, 1], block: 256, shared: 0 };
     // SAFETY: the answer is this long; `RangeArgs` of range.cu, the blocks are inside their buffer (`memory::range`).
     unsafe {

@@ -7,24 +7,29 @@ use super::source::Source;
 use crate::device::DeviceError;
 use crate::op::{Gating, Route};
 
+/// What the kernel is told of this launch (host.cuh).
+pub(super) const HOST: &[(&str, usize)] = &[("ROUTE_ARGS", size_of::<RouteArgs>())];
+
+/// `RouteArgs` of route.cu.
+#[repr(C)]
+struct RouteArgs {
+    logits: View,
+    bias: View,
+    weights: View,
+    ids: View,
+    status: u64,
+    has_bias: u32,
+    sigmoid_gating: u32,
+    renormalise: u32,
+    groups: u32,
+    used: u32,
+    has_tail: u32,
+    op: u32,
+    scale: f32,
+    tail_share: f32,
+}
+
 pub(super) fn route(device: &CudaDevice, state: &mut State, o: &Route) -> Result<(), DeviceError> {
-    #[repr(C)]
-    struct Args {
-        logits: View,
-        bias: View,
-        weights: View,
-        ids: View,
-        status: u64,
-        has_bias: u32,
-        sigmoid_gating: u32,
-        renormalise: u32,
-        groups: u32,
-        used: u32,
-        has_tail: u32,
-        op: u32,
-        scale: f32,
-        tail_share: f32,
-    }
     let config = &o.config;
     let (logits, ids) = (device.input(&o.logits)?, device.output(&o.ids)?);
     if logits.rows == 0 {
@@ -40,7 +45,7 @@ pub(super) fn route(device: &CudaDevice, state: &mut State, o: &Route) -> Result
     }
     let (bias, weights) = (device.optional(o.bias.as_ref())?, device.output(&o.weights)?);
     let (status, op) = state.fallible(Fallible::Route { layer: o.layer });
-    let args = Args {
+    let args = RouteArgs {
         logits,
         bias,
         weights,

@@ -1,9 +1,13 @@
-//! The kernels' sources, embedded, and the one header that is generated: tables come from `argon_gguf`, not from a copy.
+//! The kernels' sources, embedded; which macros make which kernel of them; and two headers that are generated, so that the
+//! host's numbers and formats' tables are not written down twice.
 
 use std::fmt::{self, Display, Write};
 
 use argon_gguf::Format;
 use argon_gguf::quant::tables;
+
+use super::tune::Tile;
+use super::{attention, delta_net, device, elementwise, gather, gemm, memory, plan, range, route, select_blocks, tune};
 
 /// A file to compile, and the macros that make a kernel of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -19,13 +23,14 @@ macro_rules! files {
 }
 
 /// Every file that is compiled.
-pub const FILES: [(&str, &str); 20] = files![
+pub const FILES: [(&str, &str); 21] = files![
     "act.cu",
     "attention.cu",
     "attention_f16.cu",
     "combine.cu",
     "conv.cu",
     "copy.cu",
+    "delta_chunks.cu",
     "delta_net.cu",
     "embed.cu",
     "gather.cu",
@@ -51,9 +56,89 @@ impl Source {
         Self { file, defines: Vec::new() }
     }
 
+    fn new(file: &'static str, defines: impl IntoIterator<Item = (&'static str, u32)>) -> Self {
+        Self { file, defines: defines.into_iter().collect() }
+    }
+
     /// A file whose kernel decodes one format.
     pub fn of_format(file: &'static str, format: Format) -> Self {
-        Self { file, defines: format_defines(format).to_vec() }
+        Self::new(file, format_defines(format))
+    }
+
+    /// A product on tensor cores, with weights whose rows begin at multiples of `align` bytes.
+    pub fn gemm(format: Format, align: u64, tile: &Tile, map: Map, end: End) -> Self {
+        let mut source = Self::of_format("gemm.cu", format);
+        source.defines.extend([
+            ("WEIGHT_ALIGN", align as u32),
+            ("GEMM_TOKENS", tile.tokens),
+            ("GEMM_CHUNK", tile.chunk),
+            ("GEMM_STAGES", tile.stages),
+            ("GEMM_BLOCKS", tile.blocks),
+            ("GEMM_GROUPS", tile.groups),
+            ("GEMM_RESIDENT", u32::from(tile.resident)),
+            ("GEMM_STAGE_BYTES", tile.stage_bytes(format) as u32),
+            ("GEMM_TABLES", tune::table_bytes(format) as u32),
+            ("GEMM_MAP", map as u32),
+            ("GEMM_EPILOGUE", end as u32),
+        ]);
+        source
+    }
+
+    /// A product in f32.
+    pub fn product(format: Format, align: u64, map: Map, end: End) -> Self {
+        let mut source = Self::of_format("product.cu", format);
+        let defines = [("WEIGHT_ALIGN", align as u32), ("GEMM_MAP", map as u32), ("GEMM_EPILOGUE", end as u32)];
+        source.defines.extend(defines);
+        source
+    }
+
+    /// A product in f32 of few outputs; a block of threads makes `outputs` of them for `tokens` rows.
+    pub fn narrow(format: Format, align: u64, [outputs, tokens]: [u32; 2], end: End) -> Self {
+        let mut source = Self::of_format("narrow.cu", format);
+        source.defines.extend([
+            ("WEIGHT_ALIGN", align as u32),
+            ("NARROW_OUTPUTS", outputs),
+            ("NARROW_TOKENS", tokens),
+            ("GEMM_EPILOGUE", end as u32),
+        ]);
+        source
+    }
+
+    /// Attention in f32, for heads of these widths and so many rows of queries at once.
+    pub fn attention([width, v_width]: [usize; 2], rows: usize) -> Self {
+        let shared = attention::shared(width, v_width, rows);
+        let defines = [
+            ("ATTENTION_WIDTH", width),
+            ("ATTENTION_V_WIDTH", v_width),
+            ("ATTENTION_ROWS", rows),
+            ("SHARED_BYTES", shared),
+        ];
+        Self::new("attention.cu", defines.map(|(name, value)| (name, value as u32)))
+    }
+
+    /// Attention on tensor cores, for heads of these widths; `by_query`: a block of threads for each query.
+    pub fn attention_f16([width, v_width]: [usize; 2], by_query: bool) -> Self {
+        let shared = attention::shared_f16(width, v_width, by_query);
+        let defines = [
+            ("ATTENTION_WIDTH", width),
+            ("ATTENTION_V_WIDTH", v_width),
+            ("ATTENTION_QUERY", by_query.into()),
+            ("SHARED_BYTES", shared),
+        ];
+        Self::new("attention_f16.cu", defines.map(|(name, value)| (name, value as u32)))
+    }
+
+    /// The gated delta rule, token after token, for heads of these widths.
+    pub fn delta_net([depth, width]: [usize; 2]) -> Self {
+        Self::new("delta_net.cu", [("DELTA_WIDTH", depth as u32), ("DELTA_V_WIDTH", width as u32)])
+    }
+
+    /// The gated delta rule by chunks, with so many chunks in shared memory.
+    pub fn delta_chunks([depth, width]: [usize; 2], stages: usize) -> Self {
+        let shared = delta_net::shared_bytes(depth, stages);
+        let defines =
+            [("DELTA_WIDTH", depth), ("DELTA_V_WIDTH", width), ("DELTA_STAGES", stages), ("SHARED_BYTES", shared)];
+        Self::new("delta_chunks.cu", defines.map(|(name, value)| (name, value as u32)))
     }
 
     /// Whether the file's kernels wait by themselves for those before them.
@@ -77,18 +162,95 @@ impl Display for Source {
     }
 }
 
-/// Order in which a format's decoder wants columns (order.cuh).
+/// Which row of x a row of a product is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Map {
+    /// The same.
+    Dense,
+    /// That of its token.
+    Gather,
+    /// The same, of those that a plan has.
+    Segments,
+}
+
+/// What becomes of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It is stored.
+    Store,
+    /// It is added to what is there.
+    Accumulate,
+    /// It is scaled, and its silu stored.
+    Silu,
+    /// Silu of one product times another.
+    SwiGlu,
+}
+
+/// In which order a decoder wants columns (order.cuh).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Eights,
+    Halves,
+    Nibbles,
+    Sixteens,
+}
+
+/// Order in which a format's decoder wants columns.
 pub(super) fn order(format: Format) -> u32 {
-    match format {
-        Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => 3,
-        Format::IQ4_NL | Format::IQ4_XS | Format::MXFP4 | Format::NVFP4 => 1,
-        Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 => 2,
-        _ => 0,
+    let order = match format {
+        Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => Order::Sixteens,
+        Format::IQ4_NL | Format::IQ4_XS | Format::MXFP4 | Format::NVFP4 => Order::Halves,
+        Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 => Order::Nibbles,
+        _ => Order::Eights,
+    };
+    order as u32
+}
+
+/// The numbers above, as kernels know them.
+const NUMBERS: &[(&str, usize)] = &[
+    ("MAP_DENSE", Map::Dense as usize),
+    ("MAP_GATHER", Map::Gather as usize),
+    ("MAP_SEGMENTS", Map::Segments as usize),
+    ("EPILOGUE_STORE", End::Store as usize),
+    ("EPILOGUE_ACCUMULATE", End::Accumulate as usize),
+    ("EPILOGUE_SILU", End::Silu as usize),
+    ("EPILOGUE_SWIGLU", End::SwiGlu as usize),
+    ("ORDER_EIGHTS", Order::Eights as usize),
+    ("ORDER_HALVES", Order::Halves as usize),
+    ("ORDER_NIBBLES", Order::Nibbles as usize),
+    ("ORDER_SIXTEENS", Order::Sixteens as usize),
+];
+
+/// Every number that host and kernels share.
+fn shared_numbers() -> impl Iterator<Item = (&'static str, usize)> {
+    let all = [
+        NUMBERS,
+        attention::HOST,
+        delta_net::HOST,
+        device::HOST,
+        elementwise::HOST,
+        gather::HOST,
+        gemm::HOST,
+        memory::HOST,
+        plan::HOST,
+        range::HOST,
+        route::HOST,
+        select_blocks::HOST,
+    ];
+    all.into_iter().flatten().copied()
+}
+
+/// host.cuh: kernels use these numbers, or assert that theirs are the same.
+fn host_header() -> String {
+    let mut text = String::from("#pragma once\n");
+    for (name, value) in shared_numbers() {
+        let _ = writeln!(text, "#define {name} {value}");
     }
+    text
 }
 
 /// What a kernel of one format needs to know; the format table's own numbers.
-pub fn format_defines(format: Format) -> [(&'static str, u32); 4] {
+fn format_defines(format: Format) -> [(&'static str, u32); 4] {
     [
         ("WEIGHT_FORMAT", format.ggml_id()),
         ("WEIGHT_ORDER", order(format)),
@@ -123,6 +285,7 @@ fn includes(text: &str) -> Vec<String> {
 /// Names and texts of everything that a file may include.
 fn headers() -> Vec<(&'static str, String)> {
     let mut headers: Vec<_> = HEADERS.iter().map(|&(name, text)| (name, text.to_string())).collect();
+    headers.push(("host.cuh", host_header()));
     headers.push(("tables.cuh", tables_header()));
     headers
 }
@@ -144,7 +307,16 @@ fn tables_header() -> String {
     table(&mut text, &[IQ1_S, IQ1_M], "u64 IQ1S_GRID", &tables::IQ1S_GRID);
     table(&mut text, &[IQ4_NL, IQ4_XS], "signed char IQ4_NL_VALUES", &tables::IQ4_NL_VALUES);
     table(&mut text, &[MXFP4, NVFP4], "signed char FP4_VALUES", &tables::FP4_VALUES);
+    let _ = writeln!(text, "#define IQ4_BYTES {}", words(tables::IQ4_NL_VALUES, 128));
+    let _ = writeln!(text, "#define FP4_BYTES {}", words(tables::FP4_VALUES, 12));
     text
+}
+
+/// 16 values, made positive by an offset, as the bytes of four words.
+fn words(values: [i8; 16], offset: i16) -> String {
+    let byte = |&value: &i8| u8::try_from(i16::from(value) + offset).expect("an offset for each table");
+    let words = values.as_chunks::<4>().0.iter().map(|four| u32::from_le_bytes([0, 1, 2, 3].map(|i| byte(&four[i]))));
+    words.map(|word| format!("{word:#x}u")).collect::<Vec<_>>().join(", ")
 }
 
 /// Of 8 magnitudes 8, 25 or 43, one a byte: which, as a nibble each, in the order of decode.cuh.
@@ -192,10 +364,19 @@ mod tests {
     }
 
     #[test]
+    fn every_shared_number_has_one_meaning_and_a_use() {
+        let names: Vec<_> = shared_numbers().map(|(name, _)| name).collect();
+        let used = |name: &str| FILES.iter().chain(&HEADERS).any(|(_, text)| text.contains(name));
+        for (i, name) in names.iter().enumerate() {
+            assert!(!names[..i].contains(name) && used(name), "{name}");
+        }
+    }
+
+    #[test]
     fn headers_of_headers_count() {
         let names = |file| headers_of(&Source::plain(file)).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
-        assert_eq!(names("copy.cu"), ["prelude.cuh", "view.cuh"]);
-        assert_eq!(names("embed.cu"), ["exact.cuh", "prelude.cuh", "view.cuh", "tables.cuh"]);
+        assert_eq!(names("copy.cu"), ["prelude.cuh", "view.cuh", "host.cuh"]);
+        assert_eq!(names("embed.cu"), ["exact.cuh", "prelude.cuh", "view.cuh", "host.cuh", "tables.cuh"]);
     }
 
     #[test]
@@ -204,6 +385,7 @@ mod tests {
         assert!(text.contains("#define FORMAT_IQ2_XS 17\n"));
         assert!(text.contains(&format!("IQ2XS_GRID[512] = {{{}ull,", tables::IQ2XS_GRID[0])));
         assert!(text.contains("IQ4_NL_VALUES[16] = {-127,-104,"));
+        assert!(text.contains("#define IQ4_BYTES 0x3f2d1801u, 0x766a5d4fu, 0xa6998d81u, 0xf1d9c5b5u\n"));
         assert_eq!(selectors(0x082b_1919_0808_192b), 0x0020_1112);
     }
 }

@@ -53,7 +53,8 @@ impl Tile {
         resident + self.stages as usize * self.stage_bytes(format)
     }
 
-    fn stage_bytes(&self, format: Format) -> usize {
+    /// Bytes of a pipeline stage.
+    pub(super) fn stage_bytes(&self, format: Format) -> usize {
         let chunk = self.chunk as usize;
         // Plain numbers are taken as blocks of 32.
         let segment = chunk / format.block_len() * format.block_bytes();
@@ -168,13 +169,17 @@ fn unit(format: Format) -> u32 {
 /// Bytes of shared memory that a block of threads takes beside its stages: look-up tables, a row and a power of two for
 /// each token, whole kilobytes as the stages are aligned to them; and one that the driver takes.
 fn fixed_bytes(format: Format, tokens: u32) -> usize {
-    let tables = match format {
+    (table_bytes(format) + 8 * tokens as usize).next_multiple_of(KILOBYTE) + KILOBYTE
+}
+
+/// Bytes of a format's look-up tables.
+pub(super) fn table_bytes(format: Format) -> usize {
+    match format {
         Format::IQ2_S => 4096,
         Format::IQ2_XS | Format::IQ3_S => 2048,
         Format::IQ2_XXS | Format::IQ3_XXS => 1024,
         _ => 0,
-    };
-    (tables + 8 * tokens as usize).next_multiple_of(KILOBYTE) + KILOBYTE
+    }
 }
 
 const KILOBYTE: usize = 1024;

@@ -16,6 +16,7 @@ struct ActArgs {
     u64 stride;
     u32 order;
 };
+AS_HOST(ActArgs, ACT_ARGS);
 
 extern "C" __global__ void act_f16(const __grid_constant__ ActArgs a) {
     after_previous();
@@ -41,12 +42,13 @@ struct SwigluArgs {
     const i32 *stok;        // of a routed product, or null
     const u32 *meta;
 };
+AS_HOST(SwigluArgs, SWIGLU_ARGS);
 
 // gate = silu(gate) * up, in the rows that are no padding: where one product could not make both.
 extern "C" __global__ void swiglu(const __grid_constant__ SwigluArgs a) {
     after_previous();
     const u32 row = blockIdx.x;
-    if (a.stok && (row >= a.meta[1] || a.stok[row] < 0)) return;
+    if (a.stok && (row >= a.meta[META_ROWS] || a.stok[row] < 0)) return;
     float *gate = a.gate.at(row, 0);
     const float *up = a.up.at(row, 0);
     for (u32 c = threadIdx.x; c < a.gate.cols; c += blockDim.x) gate[c] = silu(gate[c]) * up[c];
@@ -57,9 +59,10 @@ struct SumArgs {
     const float *sums; // [parts, M, N]
     const float *bias; // [N] or null
     const u32 *exceeded; // not 0 there: there are no sums, another kernel has multiplied; or null
-    u32 parts, end;    // end: an epilogue of gemm.cu that stores one number for each sum
+    u32 parts, end;    // end: an epilogue (gemm.cu) that stores one number for each sum
     float scale;
 };
+AS_HOST(SumArgs, SUM_ARGS);
 
 // What is stored for a product whose columns were shared out.
 extern "C" __global__ void add_parts(const __grid_constant__ SumArgs a) {
@@ -70,6 +73,6 @@ extern "C" __global__ void add_parts(const __grid_constant__ SumArgs a) {
         float p = a.bias ? a.bias[c] : 0.0f;
         for (u32 i = 0; i < a.parts; i++) p += a.sums[((u64)i * a.out.rows + row) * n + c];
         float *out = a.out.at(row, 0) + c;
-        *out = a.end == 1 ? *out + p : a.end == 2 ? silu(p * a.scale) : p;
+        *out = a.end == EPILOGUE_ACCUMULATE ? *out + p : a.end == EPILOGUE_SILU ? silu(p * a.scale) : p;
     }
 }

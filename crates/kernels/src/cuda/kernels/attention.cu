@@ -8,7 +8,7 @@
 // Compiled for the widths of keys and values.
 #include "view.cuh"
 
-constexpr u32 C = ATTENTION_WIDTH, CV = ATTENTION_V_WIDTH, ROWS = ATTENTION_ROWS, KEYS = 32;
+constexpr u32 C = ATTENTION_WIDTH, CV = ATTENTION_V_WIDTH, ROWS = ATTENTION_ROWS, KEYS = ATTENTION_KEYS;
 constexpr u32 CP = (C + 3) / 4 * 4, PITCH = CP + 4;           // columns in fours; rows spread over the banks
 constexpr u32 MR = ROWS / 16, MK = KEYS / 16, MV = (CV + 15) / 16; // a thread's rows, keys and value columns
 constexpr u32 WORDS = (KEYS + 1 + 31) / 32;                   // bits of the blocks that a tile of keys can touch
@@ -20,6 +20,7 @@ struct AttentionArgs {
     u32 ratio, has_gate, has_blocks;
     float scale;
 };
+AS_HOST(AttentionArgs, ATTENTION_ARGS);
 
 // acc += p v over the keys of a tile. SPOILED: a value is no finite number; times the p = 0 of a query that does not see its
 // key it would still be none, so such keys are left out.
@@ -46,6 +47,7 @@ extern "C" __global__ void __launch_bounds__(256) attention(const __grid_constan
     float *ks = qs + ROWS * PITCH;          // [KEYS][PITCH], then the values [KEYS][CV]
     float *ps = ks + KEYS * (PITCH > CV ? PITCH : CV); // [ROWS][KEYS + 1]
     u32 *chosen = (u32 *)(ps + ROWS * (KEYS + 1));     // [ROWS][WORDS]
+    static_assert(4 * (ROWS * PITCH + KEYS * (PITCH > CV ? PITCH : CV) + ROWS * (KEYS + 1) + ROWS * WORDS) == SHARED_BYTES, "what the host asks for");
     const u32 t = threadIdx.x, ty = t / 16, tx = t % 16;
     const u32 shared_heads = a.q.groups / a.k.groups, kv = blockIdx.y;
     const u32 rows = a.q.rows * shared_heads, first = (gridDim.x - 1 - blockIdx.x) * ROWS; // the longest first

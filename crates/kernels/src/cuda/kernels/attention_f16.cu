@@ -26,21 +26,13 @@ struct AttentionArgs {
     u32 ratio, has_gate, has_blocks;
     float scale;
 };
-
-DEVICE void load_transposed(u32 m[4], u32 address) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3]) : "r"(address) : "memory");
-}
-
-// Two numbers as the sum of two words of f16.
-DEVICE void split(float a, float b, u32 &high, u32 &low) {
-    high = float2_to_half2(a, b);
-    low = float2_to_half2(a - half_to_float((u16)high), b - half_to_float((u16)(high >> 16)));
-}
+AS_HOST(AttentionArgs, ATTENTION_ARGS);
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_f16(const __grid_constant__ AttentionArgs a) {
     extern __shared__ __align__(16) u8 memory[];
     u16 *q_high = (u16 *)memory, *q_low = q_high + ROWS * QP, *ks = q_low + ROWS * QP, *vs = ks + KEYS * KP;
+    constexpr u32 TILES = 2 * (2 * ROWS * QP + KEYS * KP + KEYS * VP), RESULTS = QUERY ? 4 * WARPS * ROWS * CV : 0;
+    static_assert(SHARED_BYTES == (TILES > RESULTS ? TILES : RESULTS), "what the host asks for");
     __shared__ i32 ids[2][KEYS]; // keys of a tile, -1: none
     __shared__ float powers[ROWS];
     const u32 t = threadIdx.x, warp = t / 32, lane = t % 32, g = lane / 4, c = lane % 4;

@@ -8,6 +8,7 @@ struct CombineArgs {
     u32 has_shared, has_gate, accumulate;
     u32 vectors;          // every row begins at a multiple of 16 bytes and has whole ones
 };
+AS_HOST(CombineArgs, COMBINE_ARGS);
 
 extern "C" __global__ void combine(const __grid_constant__ CombineArgs a) {
     after_previous();

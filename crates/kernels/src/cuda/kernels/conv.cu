@@ -6,6 +6,7 @@ struct ConvArgs {
     Floats x, weight, state, out;
     u32 dilation, accumulate;
 };
+AS_HOST(ConvArgs, CONV_ARGS);
 
 // Row `row` of the state followed by the chunk.
 DEVICE float input(const ConvArgs &a, u32 row, u32 c) {

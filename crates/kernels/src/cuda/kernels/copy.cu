@@ -2,6 +2,7 @@
 #include "view.cuh"
 
 struct FillArgs { Floats dst; float value; };
+AS_HOST(FillArgs, FILL_ARGS);
 
 extern "C" __global__ void fill(const __grid_constant__ FillArgs a) {
     const u32 row = blockIdx.x / a.dst.groups, group = blockIdx.x % a.dst.groups;
@@ -9,6 +10,7 @@ extern "C" __global__ void fill(const __grid_constant__ FillArgs a) {
 }
 
 struct CopyArgs { Floats src, dst; };
+AS_HOST(CopyArgs, COPY_ARGS);
 
 // dst[r, g, c] = src[r, g or 0, c]
 extern "C" __global__ void copy(const __grid_constant__ CopyArgs a) {

@@ -84,11 +84,11 @@ template <int OFFSET, class S> DEVICE void table_of_16(u32 q, const Sixteen &t, 
 struct NoTables {};
 template <class T> DEVICE const T &look(const T &tables) { return tables; }
 
-// Tables that are registers only.
+// Tables that are registers only: values plus 128, or plus 12.
 struct Iq4Values {};
-DEVICE Sixteen look(const Iq4Values &) { return sixteen(0x3f2d1801u, 0x766a5d4fu, 0xa6998d81u, 0xf1d9c5b5u); }
+DEVICE Sixteen look(const Iq4Values &) { return sixteen(IQ4_BYTES); }
 struct Fp4Values {};
-DEVICE Sixteen look(const Fp4Values &) { return sixteen(0x0f0e0d0cu, 0x18141210u, 0x090a0b0cu, 0x00040608u); }
+DEVICE Sixteen look(const Fp4Values &) { return sixteen(FP4_BYTES); }
 
 #if WEIGHT_FORMAT == FORMAT_IQ2_XXS || WEIGHT_FORMAT == FORMAT_IQ2_XS || WEIGHT_FORMAT == FORMAT_IQ2_S
 // Codebooks of 8 magnitudes, each 8, 25 or 43, with signs and a scale d (2n + 1) / 8 for 16 weights. A lane takes 16 weights
@@ -562,4 +562,5 @@ struct W {
 };
 #endif
 static_assert(W::ORDER == WEIGHT_ORDER, "source.rs knows the order");
+static_assert(W::BYTES * WEIGHT_BLOCK == WEIGHT_BYTES * W::BLOCK, "the format table knows the size");
 static_assert(W::BLOCK % WEIGHT_BLOCK == 0 && W::BYTES == WEIGHT_BYTES * (W::BLOCK / WEIGHT_BLOCK), "the format table's sizes");

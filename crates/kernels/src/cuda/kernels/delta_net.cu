@@ -7,20 +7,22 @@
 // ones while these are used. Compiled for the head widths.
 #include "view.cuh"
 
-constexpr u32 CK = DELTA_WIDTH, CV = DELTA_V_WIDTH, LANES = 8, COLUMNS = 128 / LANES, TOKENS = 8;
+constexpr u32 CK = DELTA_WIDTH, CV = DELTA_V_WIDTH, COLUMNS = DELTA_COLUMNS, LANES = 128 / COLUMNS, TOKENS = 8;
 constexpr u32 STEP = 4 * LANES, PARTS = (CK + STEP - 1) / STEP, CKP = PARTS * STEP; // lane l has 4 of every STEP rows
 
 struct DeltaArgs {
     Floats q, k, v, alpha, beta, a, dt_bias, state, out;
     float *factors;  // [T, Hk, 2]: 1 / |q| / sqrt(Ck), 1 / |k|
+    const u32 *spoilt; // of delta_chunks.cu: nothing is to be done but what it marks; or null
     u32 grouped;     // key head h / (Hv / Hk) instead of h mod Hk
     float eps;
 };
+AS_HOST(DeltaArgs, DELTA_ARGS);
 
 // The norms of q and k: a warp for a token and key head.
 extern "C" __global__ void delta_norms(const __grid_constant__ DeltaArgs a) {
     const u32 i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (i >= a.k.rows * a.k.groups) return;
+    if (i >= a.k.rows * a.k.groups || (a.spoilt && !*a.spoilt)) return;
     const float *q = a.q.at(i / a.k.groups, i % a.k.groups), *k = a.k.at(i / a.k.groups, i % a.k.groups);
     float qq = 0, kk = 0;
     for (u32 c = lane; c < CK; c += 32) qq = fmaf(q[c], q[c], qq), kk = fmaf(k[c], k[c], kk);
@@ -31,10 +33,6 @@ extern "C" __global__ void delta_norms(const __grid_constant__ DeltaArgs a) {
     }
 }
 
-DEVICE void copy4_async(float *shared, const float *global) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(shared)), "l"(global) : "memory");
-}
-
 struct Chunk { float q[TOKENS][CKP], k[TOKENS][CKP], v[TOKENS][COLUMNS], factors[TOKENS][2], alpha[TOKENS], beta[TOKENS]; };
 
 extern "C" __global__ void __launch_bounds__(128) delta_net(const __grid_constant__ DeltaArgs a) {
@@ -42,6 +40,7 @@ extern "C" __global__ void __launch_bounds__(128) delta_net(const __grid_constan
     const u32 head = blockIdx.y, column = threadIdx.x / LANES, lane = threadIdx.x % LANES, c = blockIdx.x * COLUMNS + column;
     const u32 key_heads = a.k.groups, key_head = a.grouped ? head / (a.v.groups / key_heads) : head % key_heads;
     const u32 tokens = a.v.rows, t = threadIdx.x;
+    if (a.spoilt && !(*a.spoilt && a.spoilt[1 + head * gridDim.x + blockIdx.x])) return;
     const bool is = c < CV;
     const float rate = a.a.first[head], dt_bias = a.dt_bias.first[head];
 

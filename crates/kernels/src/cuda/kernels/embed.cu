@@ -11,6 +11,7 @@ struct EmbedArgs {
     u32 limit;     // rows of the table
     u32 op;        // this op's number, for `status`
 };
+AS_HOST(EmbedArgs, EMBED_ARGS);
 
 // Reports the first id outside the table. One block.
 extern "C" __global__ void embed_check(const __grid_constant__ EmbedArgs a) {

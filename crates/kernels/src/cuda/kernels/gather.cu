@@ -11,10 +11,11 @@ struct GatherArgs {
     const i32 *stok;
     const u32 *meta;
 };
+AS_HOST(GatherArgs, GATHER_ARGS);
 
 extern "C" __global__ void gather(const __grid_constant__ GatherArgs a) {
     after_previous();
-    for (u32 row = blockIdx.x; row < a.meta[1]; row += gridDim.x) {
+    for (u32 row = blockIdx.x; row < a.meta[META_ROWS]; row += gridDim.x) {
         const i32 token = a.stok[row];
         const float *x = a.x.at(max(token, 0), 0);
         float most = 0;
@@ -29,7 +30,7 @@ extern "C" __global__ void gather(const __grid_constant__ GatherArgs a) {
 
 extern "C" __global__ void gather_h(const __grid_constant__ GatherArgs a) {
     after_previous();
-    for (u32 row = blockIdx.x; row < a.meta[1]; row += gridDim.x) {
+    for (u32 row = blockIdx.x; row < a.meta[META_ROWS]; row += gridDim.x) {
         const i32 token = a.stok[row];
         const u16 *x = (const u16 *)a.x.first + max(token, 0) * a.x.row_stride;
         u16 *out = (u16 *)a.out.first + row * a.out.row_stride;

@@ -28,14 +28,6 @@
 #include "decode.cuh"
 #include "mma.cuh"
 
-#define MAP_DENSE 0
-#define MAP_GATHER 1
-#define MAP_SEGMENTS 2
-#define EPILOGUE_STORE 0
-#define EPILOGUE_ACCUMULATE 1
-#define EPILOGUE_SILU 2
-#define EPILOGUE_SWIGLU 3
-
 static_assert(GEMM_CHUNK % W::BLOCK == 0 && GEMM_CHUNK % 64 == 0, "a stage holds whole blocks and planes");
 constexpr int N = GEMM_TOKENS;
 
@@ -49,6 +41,7 @@ constexpr int SEGMENT = CHUNK / W::BLOCK * W::BYTES; // packed bytes of a row in
 constexpr int PIECES = ((SEGMENT + 30) / 16) | 1, PITCH = 16 * PIECES;
 constexpr int TOKEN_STAGE = GEMM_RESIDENT ? 0 : N * CHUNK * 2;
 constexpr int STAGE_BYTES = (TOKEN_STAGE + ROWS * PITCH + 1023) / 1024 * 1024;
+static_assert(STAGE_BYTES == GEMM_STAGE_BYTES, "what the host asks for");
 
 #if CAPABILITY == 90 && GEMM_TOKENS > 16
 typedef AsyncProduct Product;
@@ -67,7 +60,7 @@ struct GemmArgs {
     const u32 *exceeded[2]; // not 0 where one of them is: the weights are beyond the range of f16, and product.cu multiplies; or null
     const float *bias;    // [n] or null
     const i32 *stok;      // [R]
-    const u32 *tiles;     // [meta[0], 3]: expert, first row, valid rows
+    const u32 *tiles;     // [meta[META_TILES], 3]: expert, first row, valid rows
     const u32 *meta;
     u64 expert_bytes, row_bytes;
     u32 x_stride;         // in pieces of 8 columns
@@ -78,6 +71,7 @@ struct GemmArgs {
     u32 row_blocks;       // blocks of weight rows
     float scale;
 };
+AS_HOST(GemmArgs, GEMM_ARGS);
 
 // x / (1 + e^-x) within a few units in the last place.
 DEVICE float fast_silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
@@ -89,6 +83,7 @@ DEVICE float finished(float p, const float &before, float scale) {
 
 // What the tokens of a tile are multiplied by and where from.
 struct Tokens { i32 rows[N]; float powers[N]; }; // row of x, 2^s
+static_assert(sizeof(Tokens) == 8 * N && sizeof(W::Tables) == (GEMM_TABLES ? GEMM_TABLES : 1), "what the host leaves room for");
 
 // Blocks of weight rows from `row_block` to before `last_block`, of part `part` of tile `tile`.
 DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, Tokens &of, const W::Tables &tables, u32 tile, u32 part, u32 row_block, const u32 last_block) {
@@ -297,7 +292,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, GEMM_BLOCKS) gemm(const __
     W::load_tables(tables, threadIdx.x, THREADS);
     after_previous();
     if ((a.exceeded[0] && *a.exceeded[0]) || (a.exceeded[1] && *a.exceeded[1])) return;
-    const u32 tiles = GEMM_MAP == MAP_DENSE ? (a.tokens + N - 1) / N : a.meta[0] * a.parts;
+    const u32 tiles = GEMM_MAP == MAP_DENSE ? (a.tokens + N - 1) / N : a.meta[META_TILES] * a.parts;
     const u64 all = (u64)tiles * a.row_blocks;
     const u64 end = all * (blockIdx.x + 1) / gridDim.x;
     for (u64 at = all * blockIdx.x / gridDim.x; at < end;) {

@@ -2,6 +2,7 @@
 #include "view.cuh"
 
 struct WriteArgs { Floats y, inject, x; };
+AS_HOST(WriteArgs, WRITE_ARGS);
 
 // x[t, s, :] += y[t, :] * 2 sigmoid(inject[t, s] / S)
 extern "C" __global__ void hyper_write(const __grid_constant__ WriteArgs a) {
@@ -13,6 +14,7 @@ extern "C" __global__ void hyper_write(const __grid_constant__ WriteArgs a) {
 }
 
 struct MeanArgs { Floats p, normed, out; };
+AS_HOST(MeanArgs, MEAN_ARGS);
 
 // out[t, d] = mean over s of sigmoid(p[t, s*D + d]) * normed[t, s, d]
 extern "C" __global__ void gate_mean(const __grid_constant__ MeanArgs a) {

@@ -92,9 +92,21 @@ DEVICE void load_matrices(u32 m[4], u32 address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3]) : "r"(address) : "memory");
 }
+// The same, each transposed.
+DEVICE void load_transposed(u32 m[4], u32 address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3]) : "r"(address) : "memory");
+}
+
 DEVICE void mma(float *d, const u32 *a, u32 b0, u32 b1) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Two numbers as the sum of two words of f16.
+DEVICE void split(float a, float b, u32 &high, u32 &low) {
+    high = float2_to_half2(a, b);
+    low = float2_to_half2(a - half_to_float((u16)high), b - half_to_float((u16)(high >> 16)));
 }
 
 struct SyncProduct {

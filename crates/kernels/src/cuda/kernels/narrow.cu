@@ -6,10 +6,7 @@
 #include "exact.cuh"
 #include "view.cuh"
 
-#define EPILOGUE_ACCUMULATE 1
-#define EPILOGUE_SILU 2
-
-constexpr u32 OUTPUTS = NARROW_OUTPUTS, TOKENS = OUTPUTS > 4 ? 4 : 8, SUMS = TOKENS * OUTPUTS, WARPS = 8;
+constexpr u32 OUTPUTS = NARROW_OUTPUTS, TOKENS = NARROW_TOKENS, SUMS = TOKENS * OUTPUTS, WARPS = 8;
 static_assert(SUMS <= 32 && (SUMS & (SUMS - 1)) == 0, "a warp's lanes end with one sum each");
 
 struct NarrowArgs {
@@ -20,6 +17,7 @@ struct NarrowArgs {
     u32 k, n;
     float scale;
 };
+AS_HOST(NarrowArgs, NARROW_ARGS);
 
 // Weights k .. k+3 of a row.
 DEVICE float4 four_weights(const u8 *row, u32 k) {

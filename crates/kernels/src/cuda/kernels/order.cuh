@@ -3,13 +3,13 @@
 #include "prelude.cuh"
 
 // Of 32 neighbouring columns, 8c .. 8c+7 belong to lane c of a quad; a word is two neighbours.
-#define ORDER_EIGHTS 0
+//   ORDER_EIGHTS
 // 4c+i and 16+4c+i (i < 4) belong to lane c; word i is that pair: the two nibbles of a byte in many formats.
-#define ORDER_HALVES 1
+//   ORDER_HALVES
 // The same 8; the words are (4c, 4c+2), (16+4c, 16+4c+2), (4c+1, 4c+3), (16+4c+1, 16+4c+3): nibbles 16 bits apart.
-#define ORDER_NIBBLES 2
+//   ORDER_NIBBLES
 // Of 64 neighbouring columns, 16c .. 16c+15 belong to lane c, 8 to each of two runs of 32; word i of them is (i, i + 4).
-#define ORDER_SIXTEENS 3
+//   ORDER_SIXTEENS
 
 // Column -> place where the activations keep it. Word w of lane c is the fragment columns 2c, 2c+1 (plus 8 for odd w) of
 // product step w / 2.

@@ -25,6 +25,7 @@ struct PlanArgs {
     u32 *left;                  // scratch [blocks, 2]: skipped and rejected entries of each block
     u32 entries, top_k, experts, tile, blocks;
 };
+AS_HOST(PlanArgs, PLAN_ARGS);
 
 DEVICE i32 expert_of(i32 id, u32 experts) { return id >= 0 && (u32)id < experts ? id : -1; }
 // The entry of this thread, and its id; -1 beyond the end.
@@ -90,8 +91,8 @@ DEVICE void write_sizes(const PlanArgs &a, const u32 *counts, const u32 *first_t
     if (threadIdx.x == 0) {
         const u32 n = first_tile[a.experts];
         a.eoff[a.experts] = n * a.tile;
-        const u32 words[11] = {n, n * a.tile, sums[0], sums[1], sums[2], a.tile, a.blocks, a.entries, skipped, rejected, 0};
-        for (u32 i = 0; i < 11; i++) a.meta[i] = words[i];
+        const u32 words[META_WORDS] = {n, n * a.tile, sums[0], sums[1], sums[2], a.tile, a.blocks, a.entries, skipped, rejected, 0};
+        for (u32 i = 0; i < META_WORDS; i++) a.meta[i] = words[i];
     }
 }
 // Tiles and padding rows: a warp for an expert.
@@ -213,7 +214,7 @@ extern "C" __global__ void __launch_bounds__(1024) plan_alone(const __grid_const
 
 // Thread blocks that share the counting of other blocks' entries: a cluster, whose members read each other's shared memory.
 #if CAPABILITY >= 90
-constexpr u32 CLUSTER = 4;
+constexpr u32 CLUSTER = PLAN_CLUSTER;
 DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 DEVICE u32 word_of(const u32 *word, u32 member) {
@@ -386,7 +387,7 @@ extern "C" __global__ void __launch_bounds__(1024) plan_hist_scan(const __grid_c
 extern "C" __global__ void plan_clear(const __grid_constant__ PlanArgs a) {
     after_previous();
     before_next();
-    for (u32 row = blockIdx.x * blockDim.x + threadIdx.x; row < a.meta[1]; row += gridDim.x * blockDim.x) a.stok[row] = -1, a.sw[row] = 0;
+    for (u32 row = blockIdx.x * blockDim.x + threadIdx.x; row < a.meta[META_ROWS]; row += gridDim.x * blockDim.x) a.stok[row] = -1, a.sw[row] = 0;
 }
 // `serial`: the rank by looking at every earlier entry of the block. Needs no memory for counters, so it serves any E.
 extern "C" __global__ void __launch_bounds__(1024) plan_place_serial(const __grid_constant__ PlanArgs a) {

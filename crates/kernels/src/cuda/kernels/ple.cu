@@ -2,6 +2,7 @@
 #include "view.cuh"
 
 struct PleArgs { Floats key, query, value, out; };
+AS_HOST(PleArgs, PLE_ARGS);
 
 extern "C" __global__ void ple_gate(const __grid_constant__ PleArgs a) {
     const u32 row = blockIdx.x / a.key.groups, stream = blockIdx.x % a.key.groups, cols = a.key.cols;

@@ -1,5 +1,6 @@
 // Types, conversions and the PTX that the kernels share. NVRTC is given no toolkit header: everything is declared here.
 #pragma once
+#include "host.cuh"
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -8,6 +9,9 @@ typedef unsigned long long u64;
 typedef int i32;
 
 #define DEVICE __device__ __forceinline__
+
+// host.cuh, generated, has the numbers that host and kernels share. A struct that the host fills is as long there as here.
+#define AS_HOST(type, bytes) static_assert(sizeof(type) == bytes, #type " is not what the host passes")
 
 // ---- numbers -------------------------------------------------------------------------------------------------------
 
@@ -101,7 +105,12 @@ DEVICE void before_next() {
 
 DEVICE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
-// Copies 16 bytes from global to shared memory.
+// Copies 4 bytes from global to shared memory.
+DEVICE void copy4_async(void *shared, const void *global) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(shared)), "l"(global) : "memory");
+}
+
+// Copies 16 bytes.
 DEVICE void copy16_async(u32 shared, const void *global) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
 }

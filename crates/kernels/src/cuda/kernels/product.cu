@@ -5,15 +5,8 @@
 #include "exact.cuh"
 #include "view.cuh"
 
-#define MAP_DENSE 0
-#define MAP_GATHER 1
-#define MAP_SEGMENTS 2
-#define EPILOGUE_STORE 0
-#define EPILOGUE_ACCUMULATE 1
-#define EPILOGUE_SILU 2
-#define EPILOGUE_SWIGLU 3
-
-constexpr u32 TOKENS = 64, OUTPUTS = 64, COLUMNS = 16, PITCH = 64 + 4;
+constexpr u32 TOKENS = PRODUCT_TILE, OUTPUTS = PRODUCT_TILE, COLUMNS = 16, PITCH = 64 + 4;
+static_assert(PRODUCT_TILE == 64, "4 tokens and 4 outputs of each of 256 threads");
 constexpr bool SWIGLU = GEMM_EPILOGUE == EPILOGUE_SWIGLU;
 
 struct ProductArgs {
@@ -28,6 +21,7 @@ struct ProductArgs {
     u32 k, n, tokens, parts;
     float scale;
 };
+AS_HOST(ProductArgs, PRODUCT_ARGS);
 
 extern "C" __global__ void __launch_bounds__(256) product(const __grid_constant__ ProductArgs a) {
     __shared__ __align__(16) float xs[COLUMNS][PITCH], ws[SWIGLU ? 2 : 1][COLUMNS][PITCH];
@@ -41,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(256) product(const __grid_constant_
     if (GEMM_MAP == MAP_DENSE) {
         valid = min(TOKENS, a.tokens - r0);
     } else {
-        if (tile >= a.meta[0]) return;
+        if (tile >= a.meta[META_TILES]) return;
         expert = a.tiles[3 * tile], r0 = a.tiles[3 * tile + 1] + part * TOKENS, valid = a.tiles[3 * tile + 2];
         if (valid <= part * TOKENS) return;
         valid = min(TOKENS, valid - part * TOKENS);

@@ -5,6 +5,7 @@ struct Scale {
     u32 at, bytes; // its place in a block, and whether it has one byte or two
     u32 mask, most; // what of it counts, and the largest that fits
 };
+AS_HOST(Scale, RANGE_SCALE);
 
 struct RangeArgs {
     const u8 *blocks;
@@ -13,6 +14,7 @@ struct RangeArgs {
     u32 block_bytes, scales;
     Scale scale[2];
 };
+AS_HOST(RangeArgs, RANGE_ARGS);
 
 extern "C" __global__ void exceeds_f16(const __grid_constant__ RangeArgs a) {
     bool any = false;

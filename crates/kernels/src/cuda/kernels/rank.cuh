@@ -2,12 +2,14 @@
 #pragma once
 #include "prelude.cuh"
 
-constexpr u32 BLOCK = 1024, SUB_BLOCKS = 32;
+constexpr u32 BLOCK = PLAN_BLOCK, SUB_BLOCKS = 32;
+static_assert(BLOCK == 1024, "a thread for each entry");
 
 // `match`: the entries of the same expert in a warp find each other by one instruction; how many an expert has in each
 // sub-block goes into one byte (at most 32), four to a word, [8][E] words. An entry of sub-block s then adds up the bytes
 // before s.
 constexpr u32 MATCH_WORDS = SUB_BLOCKS / 4;
+static_assert(MATCH_WORDS == PLAN_COUNTERS, "what the host leaves room for");
 
 DEVICE u32 sum_of_bytes(u32 word) { return __dp4a(word, 0x01010101u, 0u); }
 

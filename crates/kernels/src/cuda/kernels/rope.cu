@@ -6,6 +6,7 @@ struct RopeArgs {
     u64 pos0, step;
     u32 neighbours; // pairs (2i, 2i + 1) instead of (i, i + n)
 };
+AS_HOST(RopeArgs, ROPE_ARGS);
 
 extern "C" __global__ void rope(const __grid_constant__ RopeArgs a) {
     const u32 row = blockIdx.x, n = a.freqs.cols;

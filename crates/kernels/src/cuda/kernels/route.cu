@@ -10,6 +10,7 @@ struct RouteArgs {
     u32 has_tail, op;
     float scale, tail_share;
 };
+AS_HOST(RouteArgs, ROUTE_ARGS);
 
 // Order of keys as integers, both zeros equal; a key that is no number is below all others.
 DEVICE u32 order_of(float key) {

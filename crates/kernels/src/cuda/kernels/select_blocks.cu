@@ -2,6 +2,7 @@
 #include "view.cuh"
 
 struct PoolArgs { Floats x, out; u32 ratio; };
+AS_HOST(PoolArgs, POOL_ARGS);
 
 // out[b] = mean of x[b*ratio .. (b+1)*ratio]
 extern "C" __global__ void mean_pool(const __grid_constant__ PoolArgs a) {
@@ -20,8 +21,11 @@ struct SelectArgs {
     u64 pos0, stride;
     u32 ratio;
 };
+AS_HOST(SelectArgs, SELECT_ARGS);
 
 DEVICE u32 complete(const SelectArgs &a, u32 query) { return (u32)((a.pos0 + query + 1) / a.ratio); }
+
+static_assert(SELECT_KEYS == 32, "a lane for a block");
 
 // scores[t, b] = sum over h of max(0, q[t, h] . keys[b]): a warp for a query, a lane for a block.
 extern "C" __global__ void block_scores(const __grid_constant__ SelectArgs a) {

@@ -13,6 +13,7 @@ template <typename T> struct View {
 };
 
 typedef View<float> Floats;
+AS_HOST(Floats, VIEW_BYTES);
 typedef View<i32> Ints;
 
 // Tensors that are f32 or f16 (caches).
@@ -52,4 +53,5 @@ struct Status {
     u64 where; // op's number << 32 | entry
     u64 id;    // the id that is out of range, where that is what is wrong
 };
+AS_HOST(Status, STATUS_BYTES);
 DEVICE void report(Status *status, u32 op, u32 entry) { atomicMin(&status->where, (u64)op << 32 | entry); }
