@@ -149,14 +149,17 @@ pub struct Finding {
     pub b: Option<Distance>,
     /// What is wrong, with the first differing or the worst coordinate.
     pub failure: Option<String>,
+    /// Why the device does not do this at all, if it says so instead of running it.
+    pub refused: Option<String>,
 }
 
 impl Case {
     /// Runs the case on `device` and on the reference.
     pub fn run(&self, device: &dyn Device) -> Finding {
         let mut finding = Finding::default();
-        if let Err(failure) = self.compare(device, &mut finding) {
-            finding.failure = Some(failure);
+        match self.written(device, device, None) {
+            Err(refusal @ DeviceError::Unsupported { .. }) => finding.refused = Some(refusal.to_string()),
+            got => finding.failure = self.compare(device, got, &mut finding).err(),
         }
         finding
     }
@@ -174,10 +177,16 @@ impl Case {
         }
     }
 
-    fn compare(&self, device: &dyn Device, finding: &mut Finding) -> Result<(), String> {
+    /// Compares what a first run wrote.
+    fn compare(
+        &self,
+        device: &dyn Device,
+        got: Result<Vec<Written>, DeviceError>,
+        finding: &mut Finding,
+    ) -> Result<(), String> {
         let failed = |what: &str, error: DeviceError| format!("{what}: {error}");
         let of_device = |error| failed("it does not run", error);
-        let got = self.written(device, device, None).map_err(of_device)?;
+        let got = got.map_err(of_device)?;
         let again = self.written(device, device, None).map_err(of_device)?;
         compare::same_bits(&got, &again).map_err(|difference| format!("two runs differ: {difference}"))?;
         let want = self.judge(device, None).map_err(|error| failed("the reference", error))?;

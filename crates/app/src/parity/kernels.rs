@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use argon_kernels::parity::{Kernel, cases};
+use argon_kernels::parity::{Case, Finding, Kernel, cases};
 use argon_kernels::{Device, Precision};
 
 use super::model;
@@ -109,28 +109,27 @@ fn precisions(settings: &Parity, all: &[Precision], id: &str) -> Result<Vec<Prec
 
 fn kernels(device: &dyn Device, kernel: Kernel, settings: &Parity, precisions: &[Precision]) -> Vec<Row> {
     let cases = cases::of(kernel, &settings.request, precisions);
-    let row =
-        |case: &argon_kernels::parity::Case| Row::new(kernel.name(), &case.name, case.precision, case.run(device));
+    let row = |case: &Case| Row::new(kernel.name(), &case.name, case.precision, case.run(device));
     cases.iter().map(row).collect()
 }
 
-/// The plan by the variant that was asked for; else as the device chooses, and in each of the ways that it chooses from.
+/// The plan by the variant that was asked for; else as the device chooses, and in each of the ways that it chooses from, which it
+/// may refuse where they do not fit.
 fn plans(kind: DeviceKind, device: &dyn Device, settings: &Parity) -> Result<Vec<Row>, Failure> {
-    let by = |device: &dyn Device, variant: &str| {
+    type NewRow = fn(&'static str, &str, Option<Precision>, Finding) -> Row;
+    let by = |device: &dyn Device, variant: &str, new: NewRow| {
         let cases = cases::of(Kernel::Plan, &settings.request, &[]);
-        let row = |case: &argon_kernels::parity::Case| {
-            Row::new("plan", &format!("{variant}: {}", case.name), None, case.run(device))
-        };
+        let row = |case: &Case| new("plan", &format!("{variant}: {}", case.name), None, case.run(device));
         cases.iter().map(row).collect::<Vec<_>>()
     };
     if let Some(variant) = &settings.forced.plan {
-        return Ok(by(device, variant));
+        return Ok(by(device, variant, Row::new));
     }
-    let mut rows = by(device, "auto");
+    let mut rows = by(device, "auto", Row::new);
     for variant in device::plan_variants(kind) {
         let forced = Forced { plan: Some(variant.into()), tiles: None };
         let device = device::forced(kind, settings.threads, &forced).map_err(Failure::Work)?;
-        rows.extend(by(&*device, variant));
+        rows.extend(by(&*device, variant, Row::optional));
     }
     Ok(rows)
 }

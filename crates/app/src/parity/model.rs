@@ -73,5 +73,5 @@ fn judge(precision: Precision, want: &LogitsOut, got: &LogitsOut, bytes: u64, to
     } else {
         Some(format!("{distance:.2e}, more than {bound:.0e}"))
     };
-    Finding { a: Some(Distance { found: distance, bound }), b: None, failure }
+    Finding { a: Some(Distance { found: distance, bound }), failure, ..Finding::default() }
 }

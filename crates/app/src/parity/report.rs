@@ -64,11 +64,19 @@ pub struct Row {
     b_bound: Option<f64>,
     holds: bool,
     failure: Option<String>,
+    /// Why the device does not do this; it neither holds nor fails then.
+    refused: Option<String>,
 }
 
 impl Row {
-    /// What a case found.
+    /// What a case found of something that the device must do.
     pub fn new(kernel: &'static str, case: &str, precision: Option<Precision>, finding: Finding) -> Row {
+        let failure = finding.failure.or(finding.refused);
+        Row::optional(kernel, case, precision, Finding { failure, refused: None, ..finding })
+    }
+
+    /// What a case found of something that the device may refuse.
+    pub fn optional(kernel: &'static str, case: &str, precision: Option<Precision>, finding: Finding) -> Row {
         let found = |distance: Option<Distance>| distance.map(|distance| distance.found);
         let bound = |distance: Option<Distance>| distance.map(|distance| distance.bound);
         Row {
@@ -79,8 +87,9 @@ impl Row {
             a_bound: bound(finding.a),
             b: found(finding.b),
             b_bound: bound(finding.b),
-            holds: finding.failure.is_none(),
+            holds: finding.failure.is_none() && finding.refused.is_none(),
             failure: finding.failure,
+            refused: finding.refused,
         }
     }
 }
@@ -102,9 +111,9 @@ impl Report {
         }
     }
 
-    /// Cases, and those that failed.
+    /// Cases that ran, and those that failed.
     pub fn count(&self) -> (usize, usize) {
-        let cases = || self.devices.iter().flat_map(|device| &device.cases);
+        let cases = || self.devices.iter().flat_map(|device| &device.cases).filter(|case| case.refused.is_none());
         (cases().count(), cases().filter(|case| !case.holds).count())
     }
 
@@ -120,27 +129,34 @@ impl Report {
 const HEADER: [&str; 8] = ["kernel", "case", "precision", "A", "bound", "B", "bound", ""];
 const RIGHT: [bool; 8] = [false, false, false, true, true, true, true, false];
 
-/// The table of a device: every case, or, of many kernels, a line for all cases of a kernel and precision; then what failed.
+/// The table of a device: every case, or, of many kernels, a line for all cases of a kernel and precision; then what failed or was
+/// refused.
 ///
 /// # Errors
 /// Those of `out`.
 pub fn print(out: &mut impl Write, device: &Compared, every_case: bool) -> io::Result<()> {
     writeln!(out, "{} ({})", device.id, device.name)?;
+    let ran = || device.cases.iter().filter(|row| row.refused.is_none());
     let rows = match every_case {
-        true => device.cases.iter().map(|row| cells(&[row])).collect::<Vec<_>>(),
-        false => groups(&device.cases).iter().map(|rows| cells(rows)).collect(),
+        true => ran().map(|row| cells(&[row])).collect::<Vec<_>>(),
+        false => groups(ran()).iter().map(|rows| cells(rows)).collect(),
     };
     table::write(out, HEADER, RIGHT, &rows)?;
     for row in &device.cases {
-        let Some(failure) = &row.failure else { continue };
+        let (verdict, Some(why)) = (match &row.failure {
+            Some(failure) => ("FAIL", Some(failure)),
+            None => ("refused", row.refused.as_ref()),
+        }) else {
+            continue;
+        };
         let precision = row.precision.map_or(String::new(), |precision| format!(", {precision}"));
-        writeln!(out, "FAIL {} {}{precision}: {failure}", row.kernel, row.case)?;
+        writeln!(out, "{verdict} {} {}{precision}: {why}", row.kernel, row.case)?;
     }
     writeln!(out)
 }
 
 /// Rows of the same kernel, precision and bound, in the order of the first of each.
-fn groups(rows: &[Row]) -> Vec<Vec<&Row>> {
+fn groups<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Vec<&'a Row>> {
     let mut groups: Vec<Vec<&Row>> = Vec::new();
     let key = |row: &Row| (row.kernel, row.precision, row.a_bound.map(f64::to_bits));
     for row in rows {
@@ -181,9 +197,25 @@ mod tests {
     use super::*;
 
     fn row(case: &str, a: f64, failure: Option<&str>) -> Row {
-        let finding =
-            Finding { a: Some(Distance { found: a, bound: 0.5 }), b: None, failure: failure.map(String::from) };
+        let finding = Finding {
+            a: Some(Distance { found: a, bound: 0.5 }),
+            failure: failure.map(String::from),
+            ..Finding::default()
+        };
         Row::new("dense", case, Some(Precision::F16), finding)
+    }
+
+    #[test]
+    fn what_may_be_refused_is_neither_held_nor_failed() {
+        let refusal = || Finding { refused: Some("it does not".into()), ..Finding::default() };
+        let cases = vec![Row::optional("plan", "one", None, refusal()), Row::new("plan", "two", None, refusal())];
+        let device = Compared { id: "cpu".into(), name: "a name".into(), memory: 1, precisions: Vec::new(), cases };
+        let mut out = Vec::new();
+        print(&mut out, &device, true).unwrap();
+        let printed = String::from_utf8(out).unwrap();
+        assert!(printed.ends_with("refused plan one: it does not\nFAIL plan two: it does not\n\n"), "{printed}");
+        let report = Report { devices: vec![device], ..Report::new() };
+        assert_eq!(report.count(), (1, 1));
     }
 
     #[test]
