@@ -94,6 +94,8 @@ struct Unit<'a> {
 struct Scratch {
     floats: Vec<Floats>,
     codes: unpack::Memory,
+    #[cfg(target_arch = "x86_64")]
+    across: across::Memory,
     /// Products of the block's rows with the panel, for each part.
     sums: Vec<Vec<Floats>>,
 }
@@ -157,11 +159,6 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Whether products have blocks of a weight row in their lanes.
-    fn across(&self) -> bool {
-        !matches!(self, Inputs::Floats(_) | Inputs::Int8(..) | Inputs::Int16(..))
-    }
-
     fn row_bytes(&self) -> usize {
         match self {
             Inputs::Floats(x) => x.cols() * size_of::<f32>(),
@@ -195,12 +192,10 @@ impl<'a> Job<'a> {
             Epilogue::Store | Epilogue::Accumulate | Epilogue::Silu { .. } => vec![part(&o.w, 0, bias, inputs)?],
         };
         let shape = tune::Shape {
+            segments: &segments.iter().map(Segment::rows).collect::<Vec<_>>(),
             panels: width.div_ceil(LANES),
-            across: parts.iter().any(|part: &Part| part.inputs.across()),
             row_bytes: parts.iter().map(|part: &Part| part.inputs.row_bytes()).max().unwrap_or(0),
-            segments: segments.len(),
             out_bytes: o.out.len() * size_of::<f32>(),
-            largest: segments.iter().map(|s| s.rows()).max().unwrap_or(0),
             threads: device.team.threads(),
         };
         let config = tune::config(&shape, isa);
@@ -212,10 +207,10 @@ impl<'a> Job<'a> {
     fn cut<'s>(&self, segment: &'s Segment) -> impl Iterator<Item = Unit<'s>> {
         let (rows, panels) = (segment.rows(), self.width.div_ceil(LANES));
         let (block, run) = (self.config.block_rows, self.config.unit_panels);
-        (0..rows).step_by(block).flat_map(move |row| {
+        tune::tiles(rows, block).flat_map(move |rows| {
             (0..panels).step_by(run).map(move |panel| Unit {
                 segment,
-                rows: row..rows.min(row + block),
+                rows: rows.clone(),
                 panels: panel..panels.min(panel + run),
             })
         })
@@ -261,7 +256,7 @@ impl<'a> Job<'a> {
     /// The products of a unit's rows with a panel of part number `p`, into that part's sums. Meanwhile the bytes `ahead`
     /// are brought nearer.
     fn products(&self, unit: &Unit, panel: usize, p: usize, ahead: &[u8], scratch: &mut Scratch) {
-        let Scratch { floats, codes, sums } = scratch;
+        let Scratch { floats, codes, sums, .. } = scratch;
         let (part, cols, isa) = (&self.parts[p], self.cols(panel), self.isa);
         let (rows, sums) = (&unit.segment.inputs[unit.rows.clone()], &mut sums[p]);
         sums.clear();
@@ -275,8 +270,20 @@ impl<'a> Job<'a> {
             Inputs::Across(avx512, planes, x) => {
                 let block = across::Block { x, rows, sums };
                 match planes {
-                    1 => across::multiply::<1, { Words::<1>::LEN }>(*avx512, &all, &mut ahead, floats, block),
-                    _ => across::multiply::<2, { Words::<2>::LEN }>(*avx512, &all, &mut ahead, floats, block),
+                    1 => across::multiply::<1, { Words::<1>::LEN }>(
+                        *avx512,
+                        &all,
+                        &mut ahead,
+                        &mut scratch.across,
+                        block,
+                    ),
+                    _ => across::multiply::<2, { Words::<2>::LEN }>(
+                        *avx512,
+                        &all,
+                        &mut ahead,
+                        &mut scratch.across,
+                        block,
+                    ),
                 }
             }
             Inputs::Floats(x) => {

@@ -6,17 +6,15 @@ use crate::cpu::isa::Isa;
 
 /// What the cutting depends on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct Shape<'a> {
+    /// Rows of each segment.
+    pub segments: &'a [usize],
     /// Panels of [`LANES`] output columns.
+    ///
+    /// [`LANES`]: crate::cpu::isa::LANES
     pub panels: usize,
-    /// Whether lanes are blocks of a weight row.
-    pub across: bool,
     /// Bytes of an input row as the kernels read it.
     pub row_bytes: usize,
-    /// Segments of the product.
-    pub segments: usize,
-    /// Rows of the largest segment.
-    pub largest: usize,
     /// Bytes of the output.
     pub out_bytes: usize,
     /// Threads that share the work.
@@ -41,10 +39,6 @@ pub(super) struct Config {
 /// Bytes of input rows that a block may have.
 const BLOCK_BYTES: usize = 512 << 10;
 
-/// Most rows of a block where lanes are blocks of a weight row: a chunk of their activations (704 bytes a row) stays in the
-/// L1 cache.
-const ACROSS_ROWS: usize = 32;
-
 /// An output up to this size may still be in a cache when it is read.
 const CACHE_BYTES: usize = 2 << 20;
 
@@ -54,11 +48,9 @@ const UNITS_A_THREAD: usize = 8;
 /// The cutting of a product.
 pub(super) fn config(shape: &Shape, isa: Isa) -> Config {
     let tile_rows = isa.tile_rows();
-    let most = if shape.across { ACROSS_ROWS } else { 256 };
-    let most = (BLOCK_BYTES / shape.row_bytes.max(1)).clamp(tile_rows, most);
-    let blocks = shape.largest.div_ceil(most).max(1);
-    let block_rows = shape.largest.div_ceil(blocks).max(1);
-    let runs = (shape.threads * UNITS_A_THREAD).div_ceil((shape.segments * blocks).max(1));
+    let block_rows = (BLOCK_BYTES / shape.row_bytes.max(1)).clamp(tile_rows, 256);
+    let blocks: usize = shape.segments.iter().map(|rows| rows.div_ceil(block_rows)).sum();
+    let runs = (shape.threads * UNITS_A_THREAD).div_ceil(blocks.max(1));
     let unit_panels = shape.panels.div_ceil(runs).max(1);
     Config { tile_rows, block_rows, unit_panels, depth: 1024, stream: shape.out_bytes > CACHE_BYTES }
 }
@@ -121,6 +113,19 @@ pub(super) use for_height;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_product_is_cut_by_its_caches_and_threads() {
+        let shape = |segments| Shape { segments, panels: 160, row_bytes: 3520, out_bytes: 1 << 20, threads: 2 };
+        let isa = Isa::detect();
+        let config = |segments| config(&shape(segments), isa);
+        assert_eq!(config(&[100; 64]).block_rows, 148, "512 KiB of rows");
+        assert_eq!(config(&[100; 64]).unit_panels, 160, "segments enough for all threads");
+        assert_eq!(config(&[100; 4]).unit_panels, 40, "four segments, sixteen units");
+        assert_eq!(config(&[592]).unit_panels, 40, "four blocks of one segment");
+        assert_eq!(config(&[]).unit_panels, 10, "no rows at all");
+        assert!(!config(&[1]).stream && super::config(&Shape { out_bytes: 3 << 20, ..shape(&[1]) }, isa).stream);
+    }
 
     #[test]
     fn tiles_follow_each_other_and_their_heights_differ_by_at_most_one() {
