@@ -24,6 +24,8 @@ mod across;
 mod ahead;
 mod epilogue;
 mod f32;
+#[cfg(target_arch = "x86_64")]
+mod few;
 mod integer;
 mod narrow;
 mod quantise;
@@ -318,6 +320,10 @@ impl<'a> Job<'a> {
         codes: &mut unpack::Memory,
         block: Tile,
     ) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(avx512) = unpack::own(self.isa, weights.format).filter(|_| block.rows.len() <= few::MOST) {
+            return few::multiply::<PLANES, W>(avx512, weights, ahead, block);
+        }
         for stretch in weights.cut(self.config.depth) {
             let panel = &mut codes.panel(&coding, stretch.cols.len());
             unpack::unpack(self.isa, &stretch, ahead, panel);

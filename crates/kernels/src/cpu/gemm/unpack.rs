@@ -62,7 +62,7 @@ impl Order {
 }
 
 /// A block of `N` weights as integers.
-trait Coded<const N: usize>: Pod {
+pub(super) trait Coded<const N: usize>: Pod {
     /// The code of weight 0.
     const ZERO: u8;
     /// Weights that share a scale: 16 or 32.
@@ -214,7 +214,7 @@ pub(super) fn unpack(isa: Isa, weights: &Stretch, ahead: &mut Ahead, panel: &mut
 
 /// The capability by which a format is unpacked with instructions of its own.
 #[cfg(target_arch = "x86_64")]
-fn own(isa: Isa, format: Format) -> Option<crate::cpu::isa::Avx512> {
+pub(super) fn own(isa: Isa, format: Format) -> Option<crate::cpu::isa::Avx512> {
     isa.avx512().filter(|_| avx512::takes(format))
 }
 
