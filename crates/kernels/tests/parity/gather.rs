@@ -1,8 +1,8 @@
 //! The rows of a plan, laid out: bit by bit what the definition says.
 
 use argon_kernels::DType::{self, F16, F32, I32};
-use argon_kernels::Op;
-use argon_kernels::op::Gather;
+use argon_kernels::op::{Copy, Gather};
+use argon_kernels::{Op, Tensor};
 use argon_plan::Shape;
 
 use crate::harness::{Arena, EXACT, outcomes, parity_in};
@@ -31,6 +31,32 @@ fn gathers() {
         for source in [F32, F16] {
             parity_in(&DENSE, EXACT, |a, _| gather(a, shape, cols, source));
         }
+    }
+}
+
+/// Within the range of f16, `gather` makes the rows that `gather_h` makes of the same numbers rounded before.
+#[test]
+fn both_sources_give_the_same_rows() {
+    for (tokens, top_k, experts, tile, cols) in [(1, 1, 1, 1, 1), (37, 3, 5, 8, 320), (130, 10, 33, 8, 37)] {
+        let shape = Shape::new(tokens, top_k, experts, tile).unwrap();
+        parity_in(&DENSE, EXACT, |a, rounded_before| {
+            let (planning, plan, _) = plan(a, shape);
+            let edges = [65519.0, 2.98e-8, 6.0e-8, -0.0];
+            let x = a.floats_by("x", F32, [tokens, 1, cols], |i| {
+                *edges.get(i).unwrap_or(&(a.unit() * [1.0, 1e-7, 65519.0][i % 3]))
+            });
+            let halves = a.output("x, rounded", F16, [tokens, 1, cols]);
+            let out = a.output("out", F16, [shape.max_rows(), 1, cols]);
+            let rounding = Copy { src: x.clone(), dst: halves.clone() };
+            // Not among the outputs that are compared: only one of the two sources has them.
+            let exponents = a.device().alloc(4 * shape.max_rows().max(1)).unwrap();
+            let exponents = Tensor::dense(exponents, I32, 1, 1, shape.max_rows());
+            let gather = match rounded_before {
+                true => Gather { x: halves, plan, out, exponents: None },
+                false => Gather { x, plan, out, exponents: Some(exponents) },
+            };
+            vec![planning, rounding.into(), gather.into()]
+        });
     }
 }
 

@@ -23,7 +23,9 @@ pub enum Ids {
     One,
     /// All skipped.
     Skipped,
-    /// Skipped ones, and some outside the experts.
+    /// Half of them are those of the entry before, so that an expert is a token's several times.
+    Repeated,
+    /// Skipped ones, and some outside the experts, just so and as far as can be.
     Bad,
 }
 
@@ -35,20 +37,30 @@ impl Ids {
             Ids::Skewed => "skewed",
             Ids::One => "one expert",
             Ids::Skipped => "all skipped",
+            Ids::Repeated => "repeated",
             Ids::Bad => "some skipped or no expert's",
         }
     }
 
     /// Ids of so many entries.
     pub fn draw(self, desk: &Desk, entries: usize, experts: usize) -> Vec<i32> {
-        let one = |_| match self {
+        let mut before = 0;
+        let mut one = || match self {
             Ids::Uniform => desk.below(experts) as i32,
             Ids::Skewed => (desk.below(experts) * desk.below(experts) / experts) as i32,
             Ids::One => experts as i32 - 1,
             Ids::Skipped => -1,
-            Ids::Bad => desk.below(experts + 3) as i32 - 2,
+            Ids::Repeated if desk.below(2) == 0 => before,
+            Ids::Repeated => {
+                before = desk.below(experts) as i32;
+                before
+            }
+            Ids::Bad => match desk.below(16) {
+                0 => [i32::MIN, i32::MAX][desk.below(2)],
+                _ => desk.below(experts + 3) as i32 - 2,
+            },
         };
-        (0..entries).map(one).collect()
+        (0..entries).map(|_| one()).collect()
     }
 }
 
@@ -61,15 +73,22 @@ pub(super) fn cases(list: &mut List) {
             .into(),
         false => (1..=16)
             .map(|k| [600 / k + k, k, 16 + 31 * k, 1 << (k % 7)])
-            .chain([[0, 2, 8, 4], [1, 1, 1, 1], [512, 10, 512, 16], [40, 3, 4096, 8], [1030, 2, 257, 12]])
-            .chain([[6554, 10, 512, 64], [16384, 4, 128, 192]])
+            .chain([
+                [0, 2, 8, 4],
+                [1, 1, 1, 1],
+                [512, 10, 512, 16],
+                [40, 3, 4096, 8],
+                [40, 3, 4095, 8],
+                [1030, 2, 257, 12],
+            ])
+            .chain([[6554, 10, 512, 64], [16384, 4, 128, 192], [104_858, 10, 513, 192]])
             .collect(),
     };
     for [tokens, top_k, experts, tile] in shapes {
         add(list, [tokens, top_k, experts, tile], Ids::Bad);
     }
     let [tokens, top_k, experts] = [r.tokens.unwrap_or(300), r.top_k.unwrap_or(7), r.experts.unwrap_or(129)];
-    for ids in [Ids::Uniform, Ids::Skewed, Ids::One, Ids::Skipped] {
+    for ids in [Ids::Uniform, Ids::Skewed, Ids::One, Ids::Repeated, Ids::Skipped] {
         add(list, [tokens, top_k, experts, 16], ids);
     }
 }
