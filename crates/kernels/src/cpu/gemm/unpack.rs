@@ -218,12 +218,6 @@ pub(super) fn own(isa: Isa, format: Format) -> Option<crate::cpu::isa::Avx512> {
     isa.avx512().filter(|_| avx512::takes(format))
 }
 
-/// No instruction set but the compiler's choice.
-#[cfg(not(target_arch = "x86_64"))]
-fn own(_: Isa, _: Format) -> Option<std::convert::Infallible> {
-    None
-}
-
 /// Unpacks any format: blocks to rows of codes, sixteen rows to a panel.
 struct Blocks<'a, 'b, 'c, B, const N: usize> {
     weights: &'a Stretch<'a>,
