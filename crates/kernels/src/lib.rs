@@ -17,6 +17,8 @@ pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod device;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod fallible;
 pub mod op;
 pub mod parity;
 pub mod reference;

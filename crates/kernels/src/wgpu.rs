@@ -8,7 +8,7 @@
 //! * `queue`: one call of a kernel, and how calls become submits short enough for a driver's watchdog.
 //! * `memory`: buffers, also those that lie in several of wgpu's.
 //! * [`tier`]: which kernels a device runs.
-//! * `subgroup_check`, `coop_check`: whether an adapter's subgroups and matrices compute what they should.
+//! * `subgroup_check`, `half_check`: whether an adapter's subgroups, matrices and f16 compute what they should.
 //! * [`shader`]: the text of each kernel, and the list of all of them.
 //! * [`tune`]: how products are cut into workgroups.
 //! * `gemm`, `plan`, `attention`, ...: which kernels an op calls.
@@ -16,12 +16,12 @@
 pub mod adapter;
 mod attention;
 mod codebooks;
-mod coop_check;
 mod delta_net;
 mod device;
 mod elementwise;
 mod gather;
 mod gemm;
+mod half_check;
 mod memory;
 mod plan;
 mod queue;

@@ -92,7 +92,7 @@ pub fn portable() -> WgpuOptions {
 
 /// The same adapter with limits so low that grids are folded, weights lie in several buffers, and a call is cut into many.
 fn low_limits() -> WgpuOptions {
-    WgpuOptions { max_groups: Some(40), max_binding: Some(1 << 20), work_per_submit: 1 << 20, ..options() }
+    WgpuOptions { max_groups: Some(50), max_binding: Some(1 << 20), work_per_submit: 1 << 20, ..options() }
 }
 
 const PORTABLE: &str = "wgpu, portable";

@@ -17,6 +17,7 @@ use super::tune;
 use super::workspace::Workspace;
 use super::{attention, delta_net, elementwise, gather, gemm, plan, route, select_blocks};
 use crate::device::{Clock, Device, DeviceError, DeviceInfo};
+use crate::fallible::Fallible;
 use crate::op::{Access, Op, Precision};
 use crate::tensor::{Buffer, Tensor, Weight};
 
@@ -83,15 +84,6 @@ pub(super) struct State {
     other: Workspace,
     /// Weights whose range the device has been asked for, and not the host yet.
     pub asked: Vec<Arc<Range>>,
-}
-
-/// An op that may find its input wrong.
-#[derive(Clone, Copy)]
-pub(super) enum Fallible {
-    /// Logits that are not numbers.
-    Route { layer: usize },
-    /// Ids outside a table.
-    Embed { limit: usize },
 }
 
 /// Bytes of the status: all ones is none.
@@ -322,10 +314,7 @@ impl CudaDevice {
         state.streams.idle();
         let (Some(failed), entry) = (failed, place as u32 as usize) else { return Ok(()) };
         self.clear_status(state)?;
-        Err(match failed {
-            Fallible::Route { layer } => DeviceError::NanLogit { layer, token: entry },
-            Fallible::Embed { limit } => DeviceError::IdOutOfRange { op: "embed", entry, id: id as i64, limit },
-        })
+        Err(failed.error(entry, id as i64))
     }
 }
 

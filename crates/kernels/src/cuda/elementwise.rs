@@ -1,10 +1,11 @@
 //! Launches of the kernels that need no choice: a block of threads for each row or group.
 
-use super::device::{CudaDevice, Fallible, State};
+use super::device::{CudaDevice, State};
 use super::driver::Launch;
 use super::memory::View;
 use super::source::Source;
 use crate::device::DeviceError;
+use crate::fallible::Fallible;
 use crate::op::{
     Activation, Add, Combine, Conv, Copy, Embed, Fill, GatedNorm, HyperWrite, PleGate, RmsNorm, Rope, RopePairs,
 };

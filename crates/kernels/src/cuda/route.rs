@@ -1,10 +1,11 @@
 //! Launches of routing.
 
-use super::device::{CudaDevice, Fallible, State};
+use super::device::{CudaDevice, State};
 use super::driver::Launch;
 use super::memory::View;
 use super::source::Source;
 use crate::device::DeviceError;
+use crate::fallible::Fallible;
 use crate::op::{Gating, Route};
 
 /// What the kernel is told of this launch (host.cuh).

@@ -1,6 +1,6 @@
 //! Operands of a case, the same numbers on every device, and everything that it wrote.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use argon_gguf::{Bytes, Format};
 
@@ -13,6 +13,9 @@ use crate::tensor::{DType, Tensor, Weight};
 
 /// Words behind every output that nobody should write.
 const GUARD: usize = 16;
+
+/// Rows that a device may multiply in another way than more of them.
+const FEW: usize = 16;
 
 /// The device whose operands reference B multiplies, and what it wrote.
 #[derive(Clone, Copy)]
@@ -30,6 +33,8 @@ pub struct Desk<'d> {
     judged: &'d dyn Device,
     /// Of the case's products.
     pub precision: Precision,
+    /// Rows of the case's own products, where they are few; otherwise no limit.
+    few: Cell<usize>,
     rng: RefCell<Rng>,
     outputs: RefCell<Vec<(&'static str, Tensor)>>,
 }
@@ -42,7 +47,8 @@ impl<'d> Desk<'d> {
         precision: Precision,
         seed: u64,
     ) -> Self {
-        Self { device, judged, rounding, precision, rng: RefCell::new(Rng::new(seed)), outputs: RefCell::default() }
+        let (few, rng) = (Cell::new(usize::MAX), RefCell::new(Rng::new(seed)));
+        Self { device, judged, rounding, precision, few, rng, outputs: RefCell::default() }
     }
 
     /// The tile height that suits the device that is judged, so that plans are the same on the reference.
@@ -117,8 +123,9 @@ impl<'d> Desk<'d> {
 
     /// Rows that meet weights of `format`.
     pub fn activations(&self, format: Format, [rows, cols]: [usize; 2], values: &[f32]) -> Made<Tensor> {
-        let rounded =
-            self.rounding.map(|rounding| operands::activations(rounding.device, self.precision, format, values, cols));
+        self.few.set(if rows <= FEW { rows } else { usize::MAX });
+        let as_device = |device| operands::activations(device, self.precision, format, values, cols, self.few.get());
+        let rounded = self.rounding.map(|rounding| as_device(rounding.device));
         self.floats([rows, 1, cols], rounded.transpose()?.as_deref().unwrap_or(values))
     }
 
@@ -127,7 +134,7 @@ impl<'d> Desk<'d> {
     pub fn onward(&self, name: &str, format: Format, t: &Tensor) -> Made<Tensor> {
         let Some(Rounding { device, found }) = self.rounding else { return Ok(t.clone()) };
         let found = found.iter().find(|written| written.name == name).map_or(Vec::new(), Written::floats);
-        let rounded = operands::activations(device, self.precision, format, &found, t.cols)?;
+        let rounded = operands::activations(device, self.precision, format, &found, t.cols, self.few.get())?;
         self.floats([t.rows, 1, t.cols], &rounded)
     }
 
@@ -138,7 +145,7 @@ impl<'d> Desk<'d> {
             None => weight(self.device, format, bytes, experts, rows, cols),
             Some(Rounding { device: rounding, .. }) => {
                 let all = weight(rounding, format, bytes, 1, experts * rows, cols)?;
-                let values = operands::weights(rounding, self.precision, &all)?;
+                let values = operands::weights(rounding, self.precision, &all, self.few.get())?;
                 let bytes = bytemuck::cast_slice(&values).to_vec();
                 weight(self.device, Format::F32, bytes, experts, rows, cols)
             }

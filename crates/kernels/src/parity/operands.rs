@@ -2,7 +2,8 @@
 //!
 //! A sum that has one term is that term: rows times the unit matrix are the activations as the device multiplies them, and
 //! the unit matrix times weights are the weights. Reference B multiplies these in float64, so what is left of a device's
-//! distance to it is how it adds up.
+//! distance to it is how it adds up. A device may multiply few rows in another way than many, so as many rows go through a
+//! product here as through the case's own.
 
 use argon_gguf::Format;
 
@@ -11,7 +12,7 @@ use crate::device::{Device, tensor};
 use crate::op::{Epilogue, Gemm, Precision, RowMap};
 use crate::tensor::{DType, Tensor, Weight};
 
-/// Rows of `cols` activations as `device` multiplies them with weights of `format`.
+/// Rows of `cols` activations as `device` multiplies them with weights of `format`, `at_once` of them in a product.
 ///
 /// # Errors
 /// Those of the device.
@@ -21,20 +22,21 @@ pub fn activations(
     format: Format,
     values: &[f32],
     cols: usize,
+    at_once: usize,
 ) -> Made<Vec<f32>> {
     let (rows, format, bytes) = (values.len() / cols.max(1), unit_format(format), unit_rows(format, cols));
     let unit = weight(device, format, bytes, 1, cols, cols)?;
-    product(device, precision, &dense(device, rows, cols, values)?, &unit)
+    product(device, precision, &dense(device, rows, cols, values)?, &unit, at_once)
 }
 
-/// All values of `w`, one matrix on `device`, as it multiplies them.
+/// All values of `w`, one matrix on `device`, as it multiplies them with `at_once` rows.
 ///
 /// # Errors
 /// Those of the device.
-pub fn weights(device: &dyn Device, precision: Precision, w: &Weight) -> Made<Vec<f32>> {
+pub fn weights(device: &dyn Device, precision: Precision, w: &Weight, at_once: usize) -> Made<Vec<f32>> {
     let (rows, cols) = (w.rows, w.cols);
     let unit: Vec<f32> = (0..cols * cols).map(|i| f32::from(u8::from(i / cols == i % cols))).collect();
-    let columns = product(device, precision, &dense(device, cols, cols, &unit)?, w)?;
+    let columns = product(device, precision, &dense(device, cols, cols, &unit)?, w, at_once)?;
     Ok((0..rows * cols).map(|i| columns[i % cols * rows + i / cols]).collect())
 }
 
@@ -83,10 +85,21 @@ fn dense(device: &dyn Device, rows: usize, cols: usize, values: &[f32]) -> Made<
     Ok(t)
 }
 
-fn product(device: &dyn Device, precision: Precision, x: &Tensor, w: &Weight) -> Made<Vec<f32>> {
+fn product(device: &dyn Device, precision: Precision, x: &Tensor, w: &Weight, at_once: usize) -> Made<Vec<f32>> {
     let out = tensor(device, DType::F32, x.rows, 1, w.rows)?;
-    let (x, w, rows, epilogue) = (x.clone(), w.clone(), RowMap::Identity, Epilogue::Store);
-    device.enqueue(&Gemm { x, w, bias: None, rows, epilogue, precision, out: out.clone() }.into())?;
+    for first in (0..x.rows).step_by(at_once.max(1)) {
+        let rows = first..x.rows.min(first.saturating_add(at_once.max(1)));
+        let gemm = Gemm {
+            x: x.rows(rows.clone()),
+            w: w.clone(),
+            bias: None,
+            rows: RowMap::Identity,
+            epilogue: Epilogue::Store,
+            precision,
+            out: out.rows(rows),
+        };
+        device.enqueue(&gemm.into())?;
+    }
     let mut values = vec![0f32; out.len()];
     device.read(&out, bytemuck::cast_slice_mut(&mut values))?;
     Ok(values)

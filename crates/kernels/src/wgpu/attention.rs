@@ -27,22 +27,22 @@ pub(super) fn attention(device: &WgpuDevice, state: &mut State, o: &Attention) -
         let call = device.call(Kernel::plain(File::Attention, "attention"));
         let call =
             call.input(&o.q)?.input(&o.k)?.input(&o.v)?.optional(o.gate.as_ref())?.optional(blocks)?.output(&o.out)?;
-        let words = [
-            core.word("a number of heads", o.q.groups)?,
-            core.word("query heads for a key head", o.q.groups / o.k.groups)?,
-            o.pos0 as u32,
-            o.scale.to_bits(),
-            (o.k.dtype == DType::F16).into(),
-            (o.v.dtype == DType::F16).into(),
-            o.gate.is_some().into(),
-            blocks.is_some().into(),
-            core.word("tokens in a block", ratio)?,
-            runs as u32,
-            first as u32,
+        let parameters = [
+            ("heads", core.word("a number of heads", o.q.groups)?),
+            ("share", core.word("query heads for a key head", o.q.groups / o.k.groups)?),
+            ("pos0", o.pos0 as u32),
+            ("scale", o.scale.to_bits()),
+            ("half_k", (o.k.dtype == DType::F16).into()),
+            ("half_v", (o.v.dtype == DType::F16).into()),
+            ("has_gate", o.gate.is_some().into()),
+            ("selects", blocks.is_some().into()),
+            ("ratio", core.word("tokens in a block", ratio)?),
+            ("column_runs", runs as u32),
+            ("first", first as u32),
         ];
         // The grid may be folded, so a workgroup beyond the last of this call is told apart by the count.
         let end = count.min((first + here) as u32);
-        call.words(&words).work(work * here as u64).groups_of(state, here, end)?;
+        call.parameters(&parameters).work(work * here as u64).groups_of(state, here, end)?;
     }
     Ok(())
 }

@@ -27,14 +27,14 @@ pub(super) fn delta_net(device: &WgpuDevice, state: &mut State, o: &DeltaNet) ->
         let factors = state.scratch(core, 0, rows * heads * 16)?;
         let factors = core.window(&Tensor::dense(factors, DType::U32, rows, heads, 4), true)?.0;
         let runs = o.v.cols.div_ceil(RUN);
-        let words = [
-            rows as u32,
-            core.word("a number of heads", heads)?,
-            core.word("a number of heads", o.k.groups)?,
-            u32::from(o.heads == HeadMap::Grouped),
-            o.eps.to_bits(),
-            depth as u32,
-            runs as u32,
+        let parameters = [
+            ("tokens", rows as u32),
+            ("heads", core.word("a number of heads", heads)?),
+            ("key_heads", core.word("a number of heads", o.k.groups)?),
+            ("grouped", (o.heads == HeadMap::Grouped).into()),
+            ("eps", o.eps.to_bits()),
+            ("depth", depth as u32),
+            ("column_runs", runs as u32),
         ];
         let cut = |t: &Tensor| t.rows(part.clone());
         for (entry, groups) in [("delta_prepare", (rows * heads).div_ceil(64)), ("delta_net", heads * runs)] {
@@ -42,7 +42,7 @@ pub(super) fn delta_net(device: &WgpuDevice, state: &mut State, o: &DeltaNet) ->
             let call = call.input(&cut(&o.q))?.input(&cut(&o.k))?.input(&cut(&o.v))?.input(&cut(&o.alpha))?;
             let call =
                 call.input(&cut(&o.beta))?.input(&o.a)?.input(&o.dt_bias)?.output(&o.state)?.output(&cut(&o.out))?;
-            call.buffer(&factors).words(&words).work(token_work * rows as u64).groups(state, groups)?;
+            call.buffer(&factors).parameters(&parameters).work(token_work * rows as u64).groups(state, groups)?;
         }
     }
     Ok(())

@@ -11,10 +11,11 @@ use super::queue::{Call, Queue};
 use super::shader::Kernel;
 use super::tier::{Allowed, Products, Tier};
 use super::{
-    attention, codebooks, coop_check, delta_net, elementwise, gather, gemm, plan, route, select_blocks, subgroup_check,
+    attention, codebooks, delta_net, elementwise, gather, gemm, half_check, plan, route, select_blocks, subgroup_check,
     tune,
 };
 use crate::device::{Device, DeviceError, DeviceInfo};
+use crate::fallible::Fallible;
 use crate::op::{Op, Precision};
 use crate::tensor::{Buffer, Tensor};
 
@@ -84,15 +85,6 @@ pub(super) struct State {
     pending: Option<DeviceError>,
     /// Memory between the kernels of one op.
     scratch: [Option<Buffer>; 4],
-}
-
-/// An op that may find its input wrong.
-#[derive(Clone, Copy)]
-pub(super) enum Fallible {
-    /// Logits that are not numbers.
-    Route { layer: usize },
-    /// Ids outside a table.
-    Embed { limit: usize },
 }
 
 /// Fallible ops between two looks at the status.
@@ -210,9 +202,17 @@ impl WgpuDevice {
             && let Some(matrix) = adapter::matrix(adapter, self.tier.subgroups)
         {
             self.tier.products = Products::Cooperative(matrix);
-            match coop_check::passes(self) {
+            match half_check::multiplies(self) {
                 Ok(true) => return failures,
                 other => note("f16 matrices", other.err()),
+            }
+            self.tier.products = Products::F32Tiles;
+        }
+        if features.contains(wgpu::Features::SHADER_F16) {
+            self.tier.products = Products::F16Tiles;
+            match half_check::multiplies(self).and_then(|right| Ok(right && half_check::rounds(self)?)) {
+                Ok(true) => return failures,
+                other => note("f16 arithmetic", other.err()),
             }
             self.tier.products = Products::F32Tiles;
         }
@@ -229,9 +229,9 @@ impl WgpuDevice {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A kernel to be called.
+    /// A kernel to be called, by subgroups where there is a choice and the device uses them.
     pub(super) fn call(&self, kernel: Kernel) -> Call<'_> {
-        Call::new(&self.core, kernel)
+        Call::new(&self.core, kernel.by_subgroups(self.tier.subgroups.is_some()))
     }
 
     pub(super) fn core(&self) -> &Core {
@@ -381,12 +381,7 @@ impl State {
         let Some(op) = (0..ops.len()).find(|op| words[2 * op] != u32::MAX) else { return Ok(()) };
         core.queue.write_buffer(&self.status.buffer, 0, &vec![0xff; 8 * ops.len()]);
         let entry = words[2 * op] as usize;
-        Err(match ops[op] {
-            Fallible::Route { layer } => DeviceError::NanLogit { layer, token: entry },
-            Fallible::Embed { limit } => {
-                DeviceError::IdOutOfRange { op: "embed", entry, id: i64::from(words[2 * op + 1] as i32), limit }
-            }
-        })
+        Err(ops[op].error(entry, i64::from(words[2 * op + 1] as i32)))
     }
 
     /// At least `bytes` bytes between the kernels of one op; an op may use each number once.

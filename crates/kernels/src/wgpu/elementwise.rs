@@ -1,8 +1,9 @@
 //! Calls of the kernels that need no choice: a thread for each element, or a workgroup for each group.
 
-use super::device::{Fallible, State, WgpuDevice};
+use super::device::{State, WgpuDevice};
 use super::shader::{File, Kernel};
 use crate::device::DeviceError;
+use crate::fallible::Fallible;
 use crate::op::{
     Activation, Add, Combine, Conv, Copy, Embed, Fill, GatedNorm, HyperWrite, PleGate, RmsNorm, Rope, RopePairs,
 };
@@ -44,7 +45,8 @@ fn move_elements(
     let groups = device.core().word("a number of groups", dst.groups)?;
     let src_groups = device.core().word("a number of groups", src.map_or(1, |src| src.groups))?;
     let call = device.call(Kernel::plain(File::Copy, entry)).optional(src)?.output(dst)?;
-    call.words(&[groups, src_groups, value]).threads(state, items(dst))
+    let parameters = [("groups", groups), ("src_groups", src_groups), ("value", value)];
+    call.parameters(&parameters).threads(state, items(dst))
 }
 
 pub(super) fn embed(device: &WgpuDevice, state: &mut State, o: &Embed) -> Result {
@@ -58,13 +60,15 @@ pub(super) fn embed(device: &WgpuDevice, state: &mut State, o: &Embed) -> Result
     let limit = core.word("rows of a table", o.table.rows)?;
     let status = state.fallible(core, Fallible::Embed { limit: o.table.rows });
     let buffer = state.status.clone();
+    let parameters = |eights, total| {
+        [("ids_per_row", ids_per_row), ("eights", eights), ("total", total), ("limit", limit), ("status", status)]
+    };
     let parts = core.parts(&o.table)?;
     for part in &parts {
         let call = device.call(Kernel::embed(o.table.format)).input(&o.ids)?.output(&o.out)?;
         let call = call.part(part).codebooks().buffer(&buffer);
         let total = core.word("columns to decode", entries * eights)?;
-        call.words(&[ids_per_row, eights as u32, total, limit, status])
-            .groups(state, (entries * eights).div_ceil(256))?;
+        call.parameters(&parameters(eights as u32, total)).groups(state, (entries * eights).div_ceil(256))?;
     }
     let Some(part) = parts.first() else {
         return Err(core.failed("an embedding table without rows"));
@@ -72,7 +76,7 @@ pub(super) fn embed(device: &WgpuDevice, state: &mut State, o: &Embed) -> Result
     for (kernel, groups) in Kernel::CHECKS.into_iter().zip([entries.div_ceil(256), 1]) {
         let call = device.call(kernel).input(&o.ids)?.output(&o.out)?.part(part).codebooks().buffer(&buffer);
         let total = core.word("ids", entries)?;
-        call.words(&[ids_per_row, 1, total, limit, status]).groups(state, groups)?;
+        call.parameters(&parameters(1, total)).groups(state, groups)?;
     }
     Ok(())
 }
@@ -100,8 +104,13 @@ fn norm(
     let groups = device.core().word("a number of groups", x.groups)?;
     let call =
         device.call(Kernel::plain(File::Norm, "rms_norm")).input(x)?.input(weight)?.optional(gate)?.output(out)?;
-    let call = call.words(&[groups, weight.groups as u32, eps.to_bits(), activation]);
-    call.groups(state, x.rows * x.groups)
+    let parameters = [
+        ("groups", groups),
+        ("weight_groups", weight.groups as u32),
+        ("eps", eps.to_bits()),
+        ("activation", activation),
+    ];
+    call.parameters(&parameters).groups(state, x.rows * x.groups)
 }
 
 pub(super) fn rope(device: &WgpuDevice, state: &mut State, o: &Rope) -> Result {
@@ -110,22 +119,26 @@ pub(super) fn rope(device: &WgpuDevice, state: &mut State, o: &Rope) -> Result {
     let last = o.step.checked_mul(o.x.rows).and_then(|n| n.checked_add(o.pos0)).unwrap_or(usize::MAX);
     core.word("a position", last)?;
     let call = device.call(Kernel::plain(File::Rope, "rope")).output(&o.x)?.input(&o.freqs)?;
-    let neighbours = u32::from(o.pairs == RopePairs::Neighbours);
-    let call = call.words(&[groups, neighbours, o.pos0 as u32, o.step as u32]);
-    call.threads(state, o.x.rows * o.x.groups * o.freqs.cols)
+    let parameters = [
+        ("groups", groups),
+        ("neighbours", (o.pairs == RopePairs::Neighbours).into()),
+        ("pos0", o.pos0 as u32),
+        ("step", o.step as u32),
+    ];
+    call.parameters(&parameters).threads(state, o.x.rows * o.x.groups * o.freqs.cols)
 }
 
 pub(super) fn conv(device: &WgpuDevice, state: &mut State, o: &Conv) -> Result {
     let core = device.core();
-    let words = [
-        core.word("a number of tokens", o.x.rows)?,
-        core.word("rows of a state", o.state.rows)?,
-        core.word("a dilation", o.dilation)?,
-        o.accumulate.into(),
+    let parameters = [
+        ("tokens", core.word("a number of tokens", o.x.rows)?),
+        ("history", core.word("rows of a state", o.state.rows)?),
+        ("dilation", core.word("a dilation", o.dilation)?),
+        ("accumulate", o.accumulate.into()),
     ];
     for (entry, threads) in [("conv", o.x.len()), ("conv_state", if o.x.rows > 0 { o.x.cols } else { 0 })] {
         let call = device.call(Kernel::plain(File::Conv, entry)).input(&o.x)?.input(&o.weight)?;
-        call.output(&o.state)?.output(&o.out)?.words(&words).threads(state, threads)?;
+        call.output(&o.state)?.output(&o.out)?.parameters(&parameters).threads(state, threads)?;
     }
     Ok(())
 }
@@ -147,14 +160,14 @@ fn streams(
     streams: usize,
 ) -> Result {
     let call = device.call(Kernel::plain(File::Hyper, entry)).input(a)?.input(b)?.output(out)?;
-    call.words(&[device.core().word("a number of streams", streams)?]).threads(state, out.len())
+    call.parameters(&[("streams", device.core().word("a number of streams", streams)?)]).threads(state, out.len())
 }
 
 pub(super) fn ple_gate(device: &WgpuDevice, state: &mut State, o: &PleGate) -> Result {
     let call = device.call(Kernel::plain(File::Ple, "ple_gate"));
     let call = call.input(&o.key)?.input(&o.query)?.input(&o.value)?.output(&o.out)?;
     let streams = device.core().word("a number of streams", o.key.groups)?;
-    call.words(&[streams]).groups(state, o.key.rows * o.key.groups)
+    call.parameters(&[("streams", streams)]).groups(state, o.key.rows * o.key.groups)
 }
 
 pub(super) fn combine(device: &WgpuDevice, state: &mut State, o: &Combine) -> Result {
@@ -163,6 +176,10 @@ pub(super) fn combine(device: &WgpuDevice, state: &mut State, o: &Combine) -> Re
     let call = device.call(Kernel::plain(File::Combine, "combine"));
     let call = call.input(&o.rows)?.input(&o.weights)?.input(&o.plan.pos)?;
     let call = call.optional(shared.map(|shared| &shared.y))?.optional(gate)?.output(&o.out)?;
-    let words = [shared.is_some(), gate.is_some(), o.accumulate].map(u32::from);
-    call.words(&words).threads(state, o.out.len())
+    let parameters = [
+        ("has_shared", shared.is_some().into()),
+        ("has_gate", gate.is_some().into()),
+        ("accumulate", o.accumulate.into()),
+    ];
+    call.parameters(&parameters).threads(state, o.out.len())
 }

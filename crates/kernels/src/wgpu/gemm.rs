@@ -3,7 +3,7 @@
 use super::device::{State, WgpuDevice};
 use super::elementwise;
 use super::memory::Window;
-use super::shader::{File, Kernel, has_coop};
+use super::shader::{File, Kernel, has_half};
 use super::tier::Products;
 use super::tune::{self, DEPTH, Tile, height};
 use crate::device::DeviceError;
@@ -59,7 +59,7 @@ fn swiglu(device: &WgpuDevice, state: &mut State, o: &Gemm, up: &Weight) -> Resu
     let call = device.call(Kernel::plain(File::Act, "swiglu")).output(&o.out)?.input(&second)?;
     let call = call.optional(plan.map(|plan| &plan.stok))?.optional(plan.map(|plan| &plan.meta))?;
     let call = call.buffer(&core.nothing).buffer(&core.nothing);
-    call.words(&[0, plan.is_some().into()]).groups(state, o.out.rows)
+    call.parameters(&[("words", 0), ("routed", plan.is_some().into())]).groups(state, o.out.rows)
 }
 
 /// The input rounded to f16, rows of so many eights of columns, and the exponent of each row.
@@ -78,7 +78,8 @@ fn activations(
     let plan = if let RowMap::Segments(plan) = &o.rows { Some(plan) } else { None };
     let call = device.call(Kernel::plain(File::Act, "act_f16")).input(&o.x)?.optional(None)?.optional(None)?;
     let call = call.optional(plan.map(|plan| &plan.meta))?.buffer(&half).buffer(&exponents);
-    call.words(&[core.word("columns", words)?, plan.is_some().into()]).groups(state, rows)?;
+    let parameters = [("words", core.word("columns", words)?), ("routed", plan.is_some().into())];
+    call.parameters(&parameters).groups(state, rows)?;
     Ok((half, exponents))
 }
 
@@ -107,16 +108,16 @@ fn product(
     let (core, plan) = (device.core(), plan_of(o));
     let rows = plan.map_or(o.x.rows, |plan| plan.shape.tile());
     let format = weights[0].format;
-    let matrix = match device.tier().products {
-        Products::Cooperative(matrix) if o.precision == Precision::F16 && has_coop(format) => Some(matrix),
-        _ => None,
+    let products = match o.precision {
+        Precision::F16 if has_half(format) => device.tier().products,
+        _ => Products::F32Tiles,
     };
     let swiglu = weights.len() == 2;
     let tile = match few(device, o) {
         Some(rows) => Tile::few(rows, swiglu),
-        None => Tile::new(format, height(rows) as u32, swiglu, matrix),
+        None => Tile::of(products, format, height(rows) as u32, swiglu),
     };
-    let eights = tile.matrices.map(|_| o.x.cols.next_multiple_of(DEPTH as usize) / 8);
+    let eights = tile.is_half().then(|| o.x.cols.next_multiple_of(DEPTH as usize) / 8);
     let half = eights.map(|eights| activations(device, state, o, eights)).transpose()?;
     let (tiles, parts_of_tile) = match plan {
         None => (o.x.rows.div_ceil(tile.rows as usize), 0),
@@ -137,32 +138,32 @@ fn product(
         let up = if tile.swiglu { &up[0] } else { part };
         for first in (0..blocks).step_by(at_once) {
             let here = at_once.min(blocks - first);
-            let words = [
-                core.word("a number of rows", o.x.rows)?,
-                core.word("a number of columns", o.x.cols)?,
-                core.word("a number of columns", n)?,
-                core.word("parts of a tile", parts_of_tile)?,
-                first as u32,
-                here as u32,
-                epilogue,
-                scale.to_bits(),
-                u32::from(matches!(o.rows, RowMap::Gather(_))),
-                o.bias.is_some().into(),
-                eights.unwrap_or(0) as u32,
+            let parameters = [
+                ("m", core.word("a number of rows", o.x.rows)?),
+                ("k", core.word("a number of columns", o.x.cols)?),
+                ("n", core.word("a number of columns", n)?),
+                ("parts", core.word("parts of a tile", parts_of_tile)?),
+                ("first_block", first as u32),
+                ("column_blocks", here as u32),
+                ("epilogue", epilogue),
+                ("scale", scale.to_bits()),
+                ("gather", matches!(o.rows, RowMap::Gather(_)).into()),
+                ("has_bias", o.bias.is_some().into()),
+                ("eights", eights.unwrap_or(0) as u32),
             ];
             let call = device.call(Kernel::gemm(format, tile));
             let call = match &half {
                 Some((half, _)) => call.unviewed(half),
                 None => call.input(&o.x)?,
             };
-            let call = call.weights(part, up, half.is_none());
+            let call = call.weights(part, up, tile.matrices.is_none());
             let call = call.optional(plan.map(|plan| &plan.stok))?.optional(plan.map(|plan| &plan.tiles))?;
             let call = call.optional(plan.map(|plan| &plan.meta))?.optional(o.bias.as_ref())?.output(out)?;
             let call = match &half {
                 Some((_, exponents)) => call.buffer(exponents),
                 None => call,
             };
-            call.words(&words).work(block_work * here as u64).groups(state, tiles * here)?;
+            call.parameters(&parameters).work(block_work * here as u64).groups(state, tiles * here)?;
         }
     }
     Ok(())

@@ -248,7 +248,7 @@ impl Core {
         let items = dst.rows * dst.groups * if half { dst.cols / 2 + 1 } else { dst.cols };
         let groups = self.word("a number of groups", dst.groups)?;
         let call = Call::new(self, Kernel::plain(File::Copy, entry)).input(&dense)?.output(dst)?;
-        call.words(&[groups, groups, 0]).threads(state, items)
+        call.parameters(&[("groups", groups), ("src_groups", groups), ("value", 0)]).threads(state, items)
     }
 
     /// Copies elements to the host, after everything that was submitted.

@@ -142,13 +142,14 @@ pub(super) struct Call<'a> {
     bound: Vec<(Window, bool)>,
     /// Views and parts, four words or eight each.
     head: Vec<u32>,
-    words: Vec<u32>,
+    /// The parameters behind them, with the names that the kernel has for them.
+    parameters: Vec<(&'static str, u32)>,
     work: u64,
 }
 
 impl<'a> Call<'a> {
     pub(super) fn new(core: &'a Core, kernel: Kernel) -> Self {
-        Self { core, kernel, bound: Vec::new(), head: Vec::new(), words: Vec::new(), work: 0 }
+        Self { core, kernel, bound: Vec::new(), head: Vec::new(), parameters: Vec::new(), work: 0 }
     }
 
     fn view(mut self, t: &Tensor, written: bool) -> Result<Self, DeviceError> {
@@ -215,10 +216,19 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Words behind the number of workgroups.
-    pub(super) fn words(mut self, words: &[u32]) -> Self {
-        self.words.extend_from_slice(words);
+    /// Parameters behind the number of workgroups, under their names in the kernel and in its order; tests compare them.
+    pub(super) fn parameters(mut self, parameters: &[(&'static str, u32)]) -> Self {
+        self.parameters.extend_from_slice(parameters);
         self
+    }
+
+    /// Whether the kernel has the parameters that it is called with.
+    fn check_names(&self) -> Result<(), DeviceError> {
+        let (wanted, found) = (self.kernel.file.parameters(), self.parameters.iter().map(|(name, _)| *name));
+        if wanted.iter().copied().eq(found) {
+            return Ok(());
+        }
+        Err(self.core.failed(format!("{} takes {wanted:?}, not {:?}", self.kernel.entry, self.parameters)))
     }
 
     /// How many multiply-adds the call is, where they matter.
@@ -229,7 +239,7 @@ impl<'a> Call<'a> {
 
     /// A thread for each of `total` items, 256 in a group; `total` is the last word.
     pub(super) fn threads(mut self, state: &mut State, total: usize) -> Result<(), DeviceError> {
-        self.words.push(self.core.word("a number of threads", total)?);
+        self.parameters.push(("total", self.core.word("a number of threads", total)?));
         self.groups(state, total.div_ceil(256))
     }
 
@@ -245,6 +255,9 @@ impl<'a> Call<'a> {
             return Ok(());
         }
         let core = self.core;
+        if core.options.checked {
+            self.check_names()?;
+        }
         let limit = core.max_groups;
         let across = groups.min(limit);
         let down = groups.div_ceil(across);
@@ -257,7 +270,8 @@ impl<'a> Call<'a> {
         if queue.waiting.len() == SLOTS || (queue.work > 0 && queue.work + self.work > core.options.work_per_submit) {
             queue.submit(core);
         }
-        let words: Vec<u32> = self.head.iter().copied().chain([count]).chain(self.words.iter().copied()).collect();
+        let parameters = self.parameters.iter().map(|(_, word)| *word);
+        let words: Vec<u32> = self.head.iter().copied().chain([count]).chain(parameters).collect();
         let mut slot = [0; SLOT];
         slot[..words.len() * 4].copy_from_slice(bytemuck::cast_slice(&words));
         queue.parameters.extend_from_slice(&slot);

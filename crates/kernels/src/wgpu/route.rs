@@ -1,8 +1,9 @@
 //! The choice of experts.
 
-use super::device::{Fallible, State, WgpuDevice};
+use super::device::{State, WgpuDevice};
 use super::shader::{File, Kernel};
 use crate::device::DeviceError;
+use crate::fallible::Fallible;
 use crate::op::{Gating, Route};
 
 pub(super) fn route(device: &WgpuDevice, state: &mut State, o: &Route) -> Result<(), DeviceError> {
@@ -19,17 +20,17 @@ pub(super) fn route(device: &WgpuDevice, state: &mut State, o: &Route) -> Result
     let call = device.call(Kernel::plain(File::Route, "route")).input(&o.logits)?.optional(o.bias.as_ref())?;
     let call = call.output(&o.ids)?.output(&o.weights)?;
     let call = call.buffer(&scores).buffer(&keys).buffer(&group_keys).buffer(&status);
-    let words = [
-        core.word("a number of experts", experts)?,
-        u32::from(config.gating == Gating::Sigmoid),
-        o.bias.is_some().into(),
-        config.renormalise.into(),
-        config.scale.to_bits(),
-        groups as u32,
-        config.groups.map_or(0, |limit| limit.used) as u32,
-        config.tail_share.is_some().into(),
-        config.tail_share.unwrap_or(0.0).to_bits(),
-        op,
+    let parameters = [
+        ("experts", core.word("a number of experts", experts)?),
+        ("sigmoids", (config.gating == Gating::Sigmoid).into()),
+        ("has_bias", o.bias.is_some().into()),
+        ("renormalise", config.renormalise.into()),
+        ("scale", config.scale.to_bits()),
+        ("groups", groups as u32),
+        ("used", config.groups.map_or(0, |limit| limit.used) as u32),
+        ("has_tail", config.tail_share.is_some().into()),
+        ("tail_share", config.tail_share.unwrap_or(0.0).to_bits()),
+        ("status", op),
     ];
-    call.words(&words).groups(state, tokens)
+    call.parameters(&parameters).groups(state, tokens)
 }

@@ -10,7 +10,8 @@ pub(super) fn mean_pool(device: &WgpuDevice, state: &mut State, o: &MeanPool) ->
     let core = device.core();
     let call = device.call(Kernel::plain(File::SelectBlocks, "mean_pool"));
     let call = call.input(&o.x)?.optional(None)?.output(&o.out)?.buffer(&core.nothing);
-    call.words(&[core.word("rows in a block", o.ratio)?, 0, 0, 0]).threads(state, o.out.len())
+    let parameters = [("ratio", core.word("rows in a block", o.ratio)?), ("heads", 0), ("pos0", 0), ("blocks", 0)];
+    call.parameters(&parameters).threads(state, o.out.len())
 }
 
 pub(super) fn select_blocks(device: &WgpuDevice, state: &mut State, o: &SelectBlocks) -> Result<(), DeviceError> {
@@ -21,16 +22,16 @@ pub(super) fn select_blocks(device: &WgpuDevice, state: &mut State, o: &SelectBl
     let blocks = (o.pos0 + tokens) / o.ratio;
     let scores = state.scratch(core, 0, tokens * blocks * 4)?;
     let scores = core.window(&Tensor::dense(scores, DType::U32, tokens, 1, blocks), true)?.0;
-    let words = [
-        core.word("tokens in a block", o.ratio)?,
-        core.word("a number of heads", o.q.groups)?,
-        core.word("a position", o.pos0 + tokens)? - tokens as u32,
-        core.word("a number of blocks", blocks)?,
+    let parameters = [
+        ("ratio", core.word("tokens in a block", o.ratio)?),
+        ("heads", core.word("a number of heads", o.q.groups)?),
+        ("pos0", core.word("a position", o.pos0 + tokens)? - tokens as u32),
+        ("blocks", core.word("a number of blocks", blocks)?),
     ];
     let call = |entry| {
         let call = device.call(Kernel::plain(File::SelectBlocks, entry)).input(&o.q)?.input(&o.keys)?;
-        Ok::<_, DeviceError>(call.output(&o.out)?.buffer(&scores).words(&words))
+        Ok::<_, DeviceError>(call.output(&o.out)?.buffer(&scores).parameters(&parameters))
     };
     call("block_scores")?.threads(state, tokens * blocks)?;
-    call("select_blocks")?.groups(state, tokens)
+    call("select_blocks")?.parameters(&[("total", 0)]).groups(state, tokens)
 }

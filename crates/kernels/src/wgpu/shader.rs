@@ -5,10 +5,16 @@ use std::fmt::Write;
 use argon_gguf::Format;
 
 use super::codebooks;
+use super::tier::Products;
 use super::tune::{DEPTH, FEW, MATRICES, Matrices, Matrix, TILE_ROWS, Tile};
 
 const PRELUDE: &str = include_str!("shaders/prelude.wgsl");
 const REDUCE: &str = include_str!("shaders/reduce.wgsl");
+/// On any adapter, and by subgroups.
+const ORDER: [&str; 2] = [include_str!("shaders/order.wgsl"), include_str!("shaders/order_subgroups.wgsl")];
+const RANK: [&str; 2] = [include_str!("shaders/rank.wgsl"), include_str!("shaders/rank_subgroups.wgsl")];
+/// f32 and f16.
+const STAGED: [&str; 2] = [include_str!("shaders/staged_f32.wgsl"), include_str!("shaders/staged_f16.wgsl")];
 const DECODE: &str = include_str!("shaders/decode.wgsl");
 const SUBGROUP: &str = include_str!("shaders/subgroup.wgsl");
 const TILE: &str = include_str!("shaders/tile.wgsl");
@@ -63,9 +69,26 @@ impl File {
         }
     }
 
+    /// The names of what the kernels take besides views and the number of their workgroups.
+    pub(super) fn parameters(self) -> Vec<&'static str> {
+        let text = if matches!(self, File::Gemm | File::GemmCoop | File::GemmFew) { TILE } else { self.text() };
+        let members = text.split("struct Params {").nth(1).and_then(|rest| rest.split('}').next()).unwrap_or_default();
+        let names = members.lines().filter_map(|line| line.trim().split_once(':')).map(|(name, _)| name);
+        names.skip_while(|&name| name != "count").skip(1).collect()
+    }
+
     /// Whether its kernels sum over a group of 256 threads.
     fn reduces(self) -> bool {
         matches!(self, File::Act | File::Gather | File::Norm | File::Ple | File::Route)
+    }
+
+    /// Texts with one choice for any adapter, and one for subgroups, that its kernels begin with.
+    fn choices(self) -> &'static [[&'static str; 2]] {
+        match self {
+            File::Plan => &[ORDER, RANK],
+            File::SelectBlocks => &[ORDER],
+            _ => &[],
+        }
     }
 }
 
@@ -80,6 +103,8 @@ pub struct Kernel {
     pub format: Option<Format>,
     /// Of a product.
     pub tile: Option<Tile>,
+    /// Whether threads come together by subgroup operations.
+    pub subgroups: bool,
 }
 
 /// The entry points that depend on nothing.
@@ -93,7 +118,7 @@ const PLAIN: &[(File, &[&str])] = &[
     (File::Gather, &["gather", "gather_h"]),
     (File::Hyper, &["hyper_write", "gate_mean"]),
     (File::Norm, &["rms_norm"]),
-    (File::Plan, &["hist", "scan_blocks", "scan_experts", "scan_rows", "place"]),
+    (File::Plan, &["hist", "scan_blocks", "scan_experts", "scan_rows", "place", "whole"]),
     (File::Ple, &["ple_gate"]),
     (File::Rope, &["rope"]),
     (File::Route, &["route"]),
@@ -102,14 +127,19 @@ const PLAIN: &[(File, &[&str])] = &[
 ];
 
 /// Whether weights of a format are multiplied as f16: formats of the range of f32 are not.
-pub fn has_coop(format: Format) -> bool {
+pub fn has_half(format: Format) -> bool {
     !matches!(format, Format::F32 | Format::BF16 | Format::MXFP4)
 }
 
 impl Kernel {
     /// A kernel that depends on no format.
     pub const fn plain(file: File, entry: &'static str) -> Self {
-        Self { file, entry, format: None, tile: None }
+        Self { file, entry, format: None, tile: None, subgroups: false }
+    }
+
+    /// The same by subgroups, where `wanted` and there are two ways.
+    pub fn by_subgroups(self, wanted: bool) -> Self {
+        Self { subgroups: self.subgroups || (wanted && !self.file.choices().is_empty()), ..self }
     }
 
     /// Reads rows of a table.
@@ -130,7 +160,7 @@ impl Kernel {
             Tile { few: Some(_), .. } => File::GemmFew,
             _ => File::Gemm,
         };
-        Self { format: Some(format), tile: Some(tile), ..Self::plain(file, "gemm") }
+        Self { format: Some(format), tile: Some(tile), subgroups: tile.few.is_some(), ..Self::plain(file, "gemm") }
     }
 
     /// Every kernel that a device may ask for.
@@ -138,14 +168,17 @@ impl Kernel {
         let plain =
             PLAIN.iter().flat_map(|&(file, entries)| entries.iter().map(move |&entry| Kernel::plain(file, entry)));
         let formats = || Format::ALL.iter().copied().filter(|format| format.is_weight());
+        let by_subgroups = |kernel: Kernel| Some(kernel.by_subgroups(true)).filter(|kernel| kernel.subgroups);
+        let plain = plain.flat_map(|kernel| [kernel].into_iter().chain(by_subgroups(kernel)));
         let embeds = formats().map(Kernel::embed).chain(Kernel::CHECKS);
-        let tiles = |format, matrix| {
-            let tile = move |rows, swiglu| Kernel::gemm(format, Tile::new(format, rows, swiglu, matrix));
+        let tiles = |format, products| {
+            let tile = move |rows, swiglu| Kernel::gemm(format, Tile::of(products, format, rows, swiglu));
             TILE_ROWS.iter().flat_map(move |&rows| [tile(rows, false), tile(rows, true)])
         };
         let products = formats().flat_map(move |format| {
-            let matrices = MATRICES.iter().copied().map(Some).filter(move |_| has_coop(format));
-            std::iter::once(None).chain(matrices).flat_map(move |matrix| tiles(format, matrix))
+            let halves = MATRICES.iter().map(|&matrix| Products::Cooperative(matrix)).chain([Products::F16Tiles]);
+            let halves = halves.filter(move |_| has_half(format));
+            halves.chain([Products::F32Tiles]).flat_map(move |products| tiles(format, products))
         });
         let few = formats().flat_map(|format| {
             FEW.into_iter()
@@ -157,16 +190,20 @@ impl Kernel {
     /// The text to compile.
     pub fn source(&self) -> String {
         let mut text = String::new();
+        if self.tile.is_some_and(|tile| tile.is_half()) {
+            text += "enable f16;\n";
+        }
         if self.file == File::GemmCoop {
-            text += "enable f16;\nenable wgpu_cooperative_matrix;\n";
+            text += "enable wgpu_cooperative_matrix;\n";
         }
         text += PRELUDE;
         if self.file.reduces() {
             text += REDUCE;
         }
-        if self.file == File::GemmFew {
+        if self.subgroups {
             text += SUBGROUP;
         }
+        text.extend(self.file.choices().iter().map(|texts| texts[usize::from(self.subgroups)]));
         if let Some(format) = self.format {
             text += &decoder(format, self.file == File::GemmCoop);
         }
@@ -174,6 +211,9 @@ impl Kernel {
             None => text + self.file.text(),
             Some(tile) => {
                 let format = self.format.expect("a product reads weights");
+                if self.file == File::Gemm {
+                    text += STAGED[usize::from(tile.is_half())];
+                }
                 text + &tile.constants(format) + TILE + &tile.unroll(format, self.file.text())
             }
         }
@@ -227,7 +267,9 @@ impl Tile {
     fn unroll(&self, format: Format, text: &str) -> String {
         let Some(matrices) = self.matrices else {
             let rows = self.few.unwrap_or(self.rows / 8);
-            return unroll(text, &[("{r}", rows), ("{x}", self.rows.div_ceil(32))]);
+            // Of a step, which is twice as long in f16.
+            let (fours, eights) = if self.halves { (self.rows.div_ceil(16), 2) } else { (self.rows.div_ceil(32), 1) };
+            return unroll(text, &[("{r}", rows), ("{x}", fours), ("{e}", eights)]);
         };
         let size = matrices.matrix.size;
         let threads = matrices.threads();

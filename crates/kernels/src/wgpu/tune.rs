@@ -2,6 +2,8 @@
 
 use argon_gguf::Format;
 
+use super::tier::Products;
+
 /// Heights of a product's tiles.
 pub const TILE_ROWS: [u32; 3] = [16, 32, 64];
 
@@ -52,6 +54,8 @@ pub struct Tile {
     pub matrices: Option<Matrices>,
     /// What the product of few rows has: rows that a subgroup sums at a time.
     pub few: Option<u32>,
+    /// The portable product stages its operands in f16, twice as many columns of k at a time.
+    pub halves: bool,
 }
 
 /// How a workgroup is made of matrices.
@@ -94,9 +98,9 @@ impl Tile {
     /// that up to three of them share a processor.
     pub fn new(format: Format, rows: u32, swiglu: bool, matrix: Option<Matrix>) -> Self {
         let Some(matrix) = matrix else {
-            return Self { rows, slots: SLOTS, swiglu, matrices: None, few: None };
+            return Self { rows, slots: SLOTS, swiglu, matrices: None, few: None, halves: false };
         };
-        let tile = |(slots, matrices)| Self { rows, slots, swiglu, matrices: Some(matrices), few: None };
+        let tile = |(slots, matrices)| Self { rows, slots, swiglu, matrices: Some(matrices), few: None, halves: false };
         let at_once = |tile: &Self| (matrix.shared / tile.shared_bytes(format)).min(3);
         let small = choices(format, rows, 64, matrix).into_iter().map(tile);
         let large = choices(format, rows, 128, matrix).into_iter().map(tile);
@@ -108,10 +112,24 @@ impl Tile {
         large.chain(small).find(|tile| at_once(tile) > 0).unwrap_or(best)
     }
 
+    /// The tile of a height, of a device that makes its products so.
+    pub fn of(products: Products, format: Format, rows: u32, swiglu: bool) -> Self {
+        match products {
+            Products::Cooperative(matrix) => Self::new(format, rows, swiglu, Some(matrix)),
+            Products::F16Tiles => Self { halves: true, ..Self::new(format, rows, swiglu, None) },
+            Products::F32Tiles => Self::new(format, rows, swiglu, None),
+        }
+    }
+
+    /// Whether its operands are f16.
+    pub fn is_half(&self) -> bool {
+        self.halves || self.matrices.is_some()
+    }
+
     /// The product of few rows, `at_once` of them by a subgroup at a time.
     pub const fn few(at_once: u32, swiglu: bool) -> Self {
         let slots = if swiglu { 2 * FEW_COLUMNS } else { FEW_COLUMNS };
-        Self { rows: 64, slots, swiglu, matrices: None, few: Some(at_once) }
+        Self { rows: 64, slots, swiglu, matrices: None, few: Some(at_once), halves: false }
     }
 
     /// Columns of the output that a workgroup makes.
@@ -227,7 +245,7 @@ mod tests {
     #[test]
     fn the_portable_tile_depends_on_its_rows_alone() {
         let tile = Tile::new(Format::Q4_K, 32, true, None);
-        assert_eq!(tile, Tile { rows: 32, slots: 64, swiglu: true, matrices: None, few: None });
+        assert_eq!(tile, Tile { rows: 32, slots: 64, swiglu: true, matrices: None, few: None, halves: false });
         assert_eq!((tile.columns(), tile.shared_bytes(Format::Q4_K)), (32, 0));
     }
 }

@@ -43,6 +43,9 @@ pub fn plan(a: &Arena, shape: Shape) -> (Op, PlanBuffers, argon_kernels::Tensor)
 fn plans() {
     for (tokens, top_k, experts, tile) in
         [(0, 2, 8, 4), (1, 1, 1, 1), (7, 1, 3, 16), (40, 10, 129, 16), (300, 4, 257, 8), (600, 10, 512, 32)]
+            // One block, filled, then two; as many experts as wgpu's subgroups count at a time, and one more.
+            .into_iter()
+            .chain([(128, 8, 2048, 4), (129, 8, 512, 16), (128, 8, 2049, 4), (205, 5, 2049, 4)])
     {
         let shape = Shape::new(tokens, top_k, experts, tile).unwrap();
         parity_in(&DENSE, EXACT, |a, _| vec![plan(a, shape).0]);

@@ -265,8 +265,10 @@ fn every_size() {
             Case { tokens, ..dense }.check();
         }
         for n in [0, 1, 31, 32, 33, 63, 64, 65, 129] {
-            Case { n, ..dense }.check();
-            Case { n, end: End::SwiGlu(Format::IQ4_NL), ..dense }.check();
+            // Bounds are those of a mean, so of many outputs: of nine, some may be sums that are nearly 0.
+            let tokens = if n == 1 { 130 } else { dense.tokens };
+            Case { n, tokens, ..dense }.check();
+            Case { n, tokens, end: End::SwiGlu(Format::IQ4_NL), ..dense }.check();
         }
         for k in [0, 32, 96, 160, 640] {
             Case { k, ..dense }.check();

@@ -1,19 +1,19 @@
-// The product on any adapter: f32 operands and sums, tiles in shared memory.
+// The product on any adapter: f32 sums, tiles in shared memory. What is staged there, `Staged`, is f32 (staged_f32.wgsl) or,
+// for products in f16, f16 (staged_f16.wgsl): twice the columns in the same memory, so half the barriers.
 //
-// THREADS as 8 x 16 share 16 columns of k at a time: a thread decodes eight weights and loads its share of the rows for
-// the next step while it multiplies. It sums rows ty + 8i and columns tx + 16j, so that neighbours read neighbours; rows of
-// shared memory are five vec4 long, which spreads them over the banks.
+// THREADS as 8 x 16 share DEPTH columns of k at a time: a thread decodes its share of the weights and loads its share of the
+// rows for the next step while it multiplies. It sums rows ty + 8i and columns tx + 16j, so that neighbours read neighbours;
+// rows of shared memory are an odd number of fours long, which spreads them over the banks.
 //
-// Lines with {r} are repeated for each of a thread's rows, those with {x} for each vec4 of x that it loads (shader.rs): WGSL
-// cannot ask for a loop to be unrolled, and sums must not leave the registers.
+// Lines with {r} are repeated for each of a thread's rows, those with {x} for each four of x that it loads, those with {e} for
+// each eight weights of a step (shader.rs): WGSL cannot ask for a loop to be unrolled, and sums must not leave the registers.
 
-@group(0) @binding(1) var<storage, read_write> x: array<f32>;
 @group(0) @binding(2) var<storage, read> w_words: array<u32>;
 @group(0) @binding(3) var<storage, read> up_words: array<u32>;
 
 const THREADS = 128u;
-const DEPTH = 16u;
-const PITCH = 5u;               // vec4 from row to row
+const FOURS = DEPTH / 4u;
+const PITCH = FOURS + 1u; // from row to row
 
 var<private> of_up: bool; // which of the two weights this thread reads
 
@@ -24,32 +24,12 @@ fn weight_word(i: u32) -> u32 {
     return w_words[i];
 }
 
-var<workgroup> x_tile: array<vec4<f32>, TILE_ROWS * PITCH>;
-var<workgroup> w_tile: array<vec4<f32>, SLOTS * PITCH>;
+var<workgroup> x_tile: array<Staged, TILE_ROWS * PITCH>;
+var<workgroup> w_tile: array<Staged, SLOTS * PITCH>;
 
-fn x_at(item: u32, first: u32) -> vec4<f32> {
-    if item >= TILE_ROWS * 4u {
-        return vec4(0.0);
-    }
-    let row = input_rows[item / 4u];
-    let k = first + item % 4u * 4u;
-    if row == 0xffffffffu || k >= p.k {
-        return vec4(0.0);
-    }
-    let begin = at(p.x, row, 0u) + k;
-    if k + 4u <= p.k {
-        return vec4(x[begin], x[begin + 1u], x[begin + 2u], x[begin + 3u]);
-    }
-    var four = vec4(0.0);
-    for (var j = 0u; k + j < p.k; j++) {
-        four[j] = x[begin + j];
-    }
-    return four;
-}
-
-fn put_x(item: u32, four: vec4<f32>) {
-    if item < TILE_ROWS * 4u {
-        x_tile[item / 4u * PITCH + item % 4u] = four;
+fn put_x(item: u32, four: Staged) {
+    if item < TILE_ROWS * FOURS {
+        x_tile[item / FOURS * PITCH + item % FOURS] = four;
     }
 }
 
@@ -68,10 +48,11 @@ fn w_at(row: u32, k: u32, here: bool) -> Eight {
 }
 
 // Stores a thread's products of tile row r: columns n + 16j, or with SWIGLU two of each weight.
-fn store(found: vec3<u32>, n: u32, r: u32, sums: vec4<f32>) {
+fn store(found: vec3<u32>, n: u32, r: u32, staged_sums: vec4<f32>) {
     if r >= found.z {
         return;
     }
+    let sums = staged_sums * factor_of(input_rows[r]);
     if SWIGLU {
         let to = at(p.out, found.y + r, 0u) + n;
         if n < p.n {
@@ -116,20 +97,21 @@ fn gemm(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
 
     var sum_{r} = vec4(0.0);
     var next_x_{x} = x_at(thread + {x}u * THREADS, 0u);
-    var next_w = w_at(row, depth, here);
+    var next_w_{e} = w_at(row, depth + 16u * {e}u, here);
     for (var k = 0u; k < p.k; k += DEPTH) {
-        w_tile[slot * PITCH + depth / 4u] = next_w.a;
-        w_tile[slot * PITCH + depth / 4u + 1u] = next_w.b;
+        let to_{e} = slot * PITCH + depth / 4u + 4u * {e}u;
+        w_tile[to_{e}] = Staged(next_w_{e}.a);
+        w_tile[to_{e} + 1u] = Staged(next_w_{e}.b);
         put_x(thread + {x}u * THREADS, next_x_{x});
         workgroupBarrier();
         next_x_{x} = x_at(thread + {x}u * THREADS, k + DEPTH);
-        next_w = w_at(row, k + DEPTH + depth, here);
-        for (var q = 0u; q < DEPTH / 4u; q++) {
-            let w0 = w_tile[tx * PITCH + q];
-            let w1 = w_tile[(tx + 16u) * PITCH + q];
-            let w2 = w_tile[(tx + 32u) * PITCH + q];
-            let w3 = w_tile[(tx + 48u) * PITCH + q];
-            if 8u * {r}u < found.z { let a = x_tile[(ty + 8u * {r}u) * PITCH + q]; sum_{r} += vec4(dot(a, w0), dot(a, w1), dot(a, w2), dot(a, w3)); }
+        next_w_{e} = w_at(row, k + DEPTH + depth + 16u * {e}u, here);
+        for (var q = 0u; q < FOURS; q++) {
+            let w0 = vec4<f32>(w_tile[tx * PITCH + q]);
+            let w1 = vec4<f32>(w_tile[(tx + 16u) * PITCH + q]);
+            let w2 = vec4<f32>(w_tile[(tx + 32u) * PITCH + q]);
+            let w3 = vec4<f32>(w_tile[(tx + 48u) * PITCH + q]);
+            if 8u * {r}u < found.z { let a = vec4<f32>(x_tile[(ty + 8u * {r}u) * PITCH + q]); sum_{r} += vec4(dot(a, w0), dot(a, w1), dot(a, w2), dot(a, w3)); }
         }
         workgroupBarrier();
     }

@@ -5,6 +5,9 @@
 // scan_experts   one workgroup: first rows of the experts into eoff, and meta
 // scan_rows      a workgroup for each expert: its first row into boff; its tiles; its padding rows
 // place          a workgroup for each block: each entry's row into pos, and its token and weight into that row
+// whole          all of that by one workgroup, where there is at most one block, of at most RANGE experts
+//
+// How threads order what they hold is in order.wgsl, or order_subgroups.wgsl.
 
 struct Params {
     ids: View,
@@ -46,40 +49,49 @@ var<workgroup> in_range: array<atomic<u32>, RANGE>;
 var<workgroup> skipped: atomic<u32>;
 var<workgroup> rejected: atomic<u32>;
 
+// Counts the entries of a block whose experts are `begin` .. `begin + here`, and with `begin` 0 those it leaves out.
+fn count(thread: u32, block: u32, begin: u32, here: u32) {
+    let first = block * BLOCK;
+    let last = min(first + BLOCK, p.entries);
+    if begin == 0u && thread == 0u {
+        atomicStore(&skipped, 0u);
+        atomicStore(&rejected, 0u);
+    }
+    for (var e = thread; e < here; e += 256u) {
+        atomicStore(&in_range[e], 0u);
+    }
+    workgroupBarrier();
+    for (var i = first + thread; i < last; i += 256u) {
+        let id = ids[p.ids.first + i];
+        let expert = bitcast<u32>(id);
+        if expert >= begin && expert - begin < here {
+            atomicAdd(&in_range[expert - begin], 1u);
+        }
+        if begin == 0u && id == -1 {
+            atomicAdd(&skipped, 1u);
+        } else if begin == 0u && expert >= p.experts {
+            atomicAdd(&rejected, 1u);
+        }
+    }
+    workgroupBarrier();
+}
+
+fn write_counts(thread: u32, block: u32, begin: u32, here: u32) {
+    for (var e = thread; e < here; e += 256u) {
+        bcnt[p.bcnt.first + block * p.experts + begin + e] = atomicLoad(&in_range[e]);
+    }
+}
+
 @compute @workgroup_size(256)
 fn hist(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let block = group_number(group, groups);
     if block >= p.count {
         return;
     }
-    let first = block * BLOCK;
-    let last = min(first + BLOCK, p.entries);
-    if thread == 0u {
-        atomicStore(&skipped, 0u);
-        atomicStore(&rejected, 0u);
-    }
     for (var begin = 0u; begin < p.experts; begin += RANGE) {
         let here = min(RANGE, p.experts - begin);
-        for (var e = thread; e < here; e += 256u) {
-            atomicStore(&in_range[e], 0u);
-        }
-        workgroupBarrier();
-        for (var i = first + thread; i < last; i += 256u) {
-            let id = ids[p.ids.first + i];
-            let expert = bitcast<u32>(id);
-            if expert >= begin && expert - begin < here {
-                atomicAdd(&in_range[expert - begin], 1u);
-            }
-            if begin == 0u && id == -1 {
-                atomicAdd(&skipped, 1u);
-            } else if begin == 0u && expert >= p.experts {
-                atomicAdd(&rejected, 1u);
-            }
-        }
-        workgroupBarrier();
-        for (var e = thread; e < here; e += 256u) {
-            bcnt[p.bcnt.first + block * p.experts + begin + e] = atomicLoad(&in_range[e]);
-        }
+        count(thread, block, begin, here);
+        write_counts(thread, block, begin, here);
         workgroupBarrier();
     }
     if thread == 0u {
@@ -101,59 +113,68 @@ fn scan_blocks(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups)
     counts[expert] = before;
 }
 
-var<workgroup> sums: array<vec4<u32>, 256>;
+fn tiles_of(n: u32) -> u32 {
+    return (n + p.tile - 1u) / p.tile;
+}
 
-// Sums of (tiles, entries, active experts) and the maximum of entries, up to and including each thread's.
-fn running(thread: u32, mine: vec4<u32>) -> vec4<u32> {
-    sums[thread] = mine;
-    for (var step = 1u; step < 256u; step <<= 1u) {
-        workgroupBarrier();
-        var before = vec4(0u);
-        if thread >= step {
-            before = sums[thread - step];
-        }
-        workgroupBarrier();
-        let own = sums[thread];
-        sums[thread] = vec4(own.xyz + before.xyz, max(own.w, before.w));
-    }
-    workgroupBarrier();
-    return sums[thread];
+// Of (tiles, entries, active experts, entries of the largest expert), one expert more.
+fn with_expert(sums: vec4<u32>, n: u32) -> vec4<u32> {
+    return vec4(sums.x + tiles_of(n), sums.y + n, sums.z + u32(n > 0u), max(sums.w, n));
+}
+
+fn write_meta(sums: vec4<u32>, left: vec2<u32>) {
+    eoff[p.eoff.first + p.experts] = sums.x * p.tile;
+    let to = p.meta_words.first;
+    meta_words[to] = sums.x;
+    meta_words[to + 1u] = sums.x * p.tile;
+    meta_words[to + 2u] = sums.y;
+    meta_words[to + 3u] = sums.z;
+    meta_words[to + 4u] = sums.w;
+    meta_words[to + 5u] = p.tile;
+    meta_words[to + 6u] = p.blocks;
+    meta_words[to + 7u] = p.entries;
+    meta_words[to + 8u] = left.x;
+    meta_words[to + 9u] = left.y;
+    meta_words[to + 10u] = 0u;
 }
 
 @compute @workgroup_size(256)
 fn scan_experts(@builtin(local_invocation_index) thread: u32) {
-    let each = (p.experts + 255u) / 256u; // experts of a thread, side by side
-    let first = min(thread * each, p.experts);
+    let place = take_place(thread);
+    let at = place.first + place.lane;
+    let each = (p.experts + 255u) / 256u; // experts of a place, side by side
+    let first = min(at * each, p.experts);
     let last = min(first + each, p.experts);
     var mine = vec4(0u);
     for (var e = first; e < last; e++) {
-        let n = counts[e];
-        mine = vec4(mine.x + (n + p.tile - 1u) / p.tile, mine.y + n, mine.z + u32(n > 0u), max(mine.w, n));
+        mine = with_expert(mine, counts[e]);
     }
-    let all = running(thread, mine);
+    let all = running(place, mine);
     var row = (all.x - mine.x) * p.tile;
     for (var e = first; e < last; e++) {
         eoff[p.eoff.first + e] = row;
-        row += (counts[e] + p.tile - 1u) / p.tile * p.tile;
+        row += tiles_of(counts[e]) * p.tile;
     }
-    if thread == 255u {
-        eoff[p.eoff.first + p.experts] = all.x * p.tile;
-        let to = p.meta_words.first;
-        meta_words[to] = all.x;
-        meta_words[to + 1u] = all.x * p.tile;
-        meta_words[to + 2u] = all.y;
-        meta_words[to + 3u] = all.z;
-        meta_words[to + 4u] = all.w;
-        meta_words[to + 5u] = p.tile;
-        meta_words[to + 6u] = p.blocks;
-        meta_words[to + 7u] = p.entries;
+    if at == 255u {
         var left = vec2(0u);
         for (var block = 0u; block < p.blocks; block++) {
             left += left_out[block];
         }
-        meta_words[to + 8u] = left.x;
-        meta_words[to + 9u] = left.y;
-        meta_words[to + 10u] = 0u;
+        write_meta(all, left);
+    }
+}
+
+// Tiles, and rows that are padding, of an expert that has `n` entries from row `first` on; a share of `threads`.
+fn write_rows(thread: u32, threads: u32, expert: u32, first: u32, n: u32) {
+    for (var j = thread; j * p.tile < n; j += threads) {
+        let to = p.tiles.first + 3u * (first / p.tile + j);
+        tiles[to] = expert;
+        tiles[to + 1u] = first + j * p.tile;
+        tiles[to + 2u] = min(n - j * p.tile, p.tile);
+    }
+    for (var row = n + thread; row < tiles_of(n) * p.tile; row += threads) {
+        stok[p.stok.first + first + row] = -1;
+        sw[p.sw.first + first + row] = 0u;
     }
 }
 
@@ -168,20 +189,44 @@ fn scan_rows(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) g
     for (var block = thread; block < p.blocks; block += 64u) {
         boff[p.boff.first + block * p.experts + expert] += first;
     }
-    for (var j = thread; j * p.tile < n; j += 64u) {
-        let to = p.tiles.first + 3u * (first / p.tile + j);
-        tiles[to] = expert;
-        tiles[to + 1u] = first + j * p.tile;
-        tiles[to + 2u] = min(n - j * p.tile, p.tile);
-    }
-    let end = (n + p.tile - 1u) / p.tile * p.tile;
-    for (var row = n + thread; row < end; row += 64u) {
-        stok[p.stok.first + first + row] = -1;
-        sw[p.sw.first + first + row] = 0u;
-    }
+    write_rows(thread, 64u, expert, first, n);
 }
 
-var<workgroup> block_ids: array<vec4<i32>, 256>;
+// The experts of four entries of a block, those of a place; p.experts for one that is left out, or not there.
+fn experts_at(at: u32, block: u32) -> vec4<u32> {
+    var four = vec4(p.experts);
+    for (var j = 0u; j < 4u; j++) {
+        let i = block * BLOCK + 4u * at + j;
+        if i < p.entries {
+            four[j] = min(bitcast<u32>(ids[p.ids.first + i]), p.experts);
+        }
+    }
+    return four;
+}
+
+// Which of four entries have earlier ones of the four with the same expert, and how many.
+fn ranks_of_four(four: vec4<u32>) -> vec4<u32> {
+    return vec4(0u, u32(four.x == four.y), u32(four.x == four.z) + u32(four.y == four.z),
+        u32(four.x == four.w) + u32(four.y == four.w) + u32(four.z == four.w));
+}
+
+// Rows of the four entries of a place.
+fn place_four(at: u32, block: u32, four: vec4<u32>, ranks: vec4<u32>) {
+    for (var j = 0u; j < 4u; j++) {
+        let i = block * BLOCK + 4u * at + j;
+        if i >= p.entries {
+            break;
+        }
+        var row = -1;
+        if four[j] < p.experts {
+            let to = boff[p.boff.first + block * p.experts + four[j]] + ranks[j];
+            stok[p.stok.first + to] = i32(i / p.top_k);
+            sw[p.sw.first + to] = weights[p.weights.first + i];
+            row = bitcast<i32>(to);
+        }
+        pos[p.pos.first + i] = row;
+    }
+}
 
 @compute @workgroup_size(256)
 fn place(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
@@ -189,38 +234,42 @@ fn place(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) group
     if block >= p.count {
         return;
     }
-    let first = block * BLOCK;
-    var four = vec4(-1);
-    for (var j = 0u; j < 4u; j++) {
-        let i = first + 4u * thread + j;
-        if i < p.entries {
-            four[j] = ids[p.ids.first + i];
-        }
+    let place = take_place(thread);
+    let four = experts_at(place.first + place.lane, block);
+    place_four(place.first + place.lane, block, four, ranks(place, thread, four));
+}
+
+@compute @workgroup_size(256)
+fn whole(@builtin(local_invocation_index) thread: u32) {
+    let place = take_place(thread);
+    let at = place.first + place.lane;
+    count(thread, 0u, 0u, p.experts);
+    if p.blocks > 0u {
+        write_counts(thread, 0u, 0u, p.experts);
     }
-    block_ids[thread] = four;
+    let each = (p.experts + 255u) / 256u;
+    let first = min(at * each, p.experts);
+    let last = min(first + each, p.experts);
+    var mine = vec4(0u);
+    for (var e = first; e < last; e++) {
+        mine = with_expert(mine, atomicLoad(&in_range[e]));
+    }
+    let all = running(place, mine);
+    var row = (all.x - mine.x) * p.tile;
+    for (var e = first; e < last; e++) {
+        let n = atomicLoad(&in_range[e]);
+        eoff[p.eoff.first + e] = row;
+        if p.blocks > 0u {
+            boff[p.boff.first + e] = row;
+        }
+        write_rows(0u, 1u, e, row, n);
+        row += tiles_of(n) * p.tile;
+    }
+    if at == 255u {
+        write_meta(all, vec2(atomicLoad(&skipped), atomicLoad(&rejected)));
+    }
+    storageBarrier();
     workgroupBarrier();
-    // Entries of the block before this thread's four, with the same expert as each.
-    var ranks = vec4(0u);
-    for (var other = 0u; other < thread; other++) {
-        let theirs = block_ids[other];
-        ranks += vec4<u32>(theirs.xxxx == four) + vec4<u32>(theirs.yyyy == four) + vec4<u32>(theirs.zzzz == four)
-            + vec4<u32>(theirs.wwww == four);
-    }
-    ranks += vec4(0u, u32(four.x == four.y), u32(four.x == four.z) + u32(four.y == four.z),
-        u32(four.x == four.w) + u32(four.y == four.w) + u32(four.z == four.w));
-    for (var j = 0u; j < 4u; j++) {
-        let i = first + 4u * thread + j;
-        if i >= p.entries {
-            break;
-        }
-        let expert = bitcast<u32>(four[j]);
-        var row = -1;
-        if expert < p.experts {
-            let to = boff[p.boff.first + block * p.experts + expert] + ranks[j];
-            stok[p.stok.first + to] = i32(i / p.top_k);
-            sw[p.sw.first + to] = weights[p.weights.first + i];
-            row = bitcast<i32>(to);
-        }
-        pos[p.pos.first + i] = row;
-    }
+    let four = experts_at(at, 0u);
+    place_four(at, 0u, four, ranks(place, thread, four));
 }

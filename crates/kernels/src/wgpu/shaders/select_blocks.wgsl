@@ -3,7 +3,8 @@
 // sum over h of max(0, q[t, h] . keys[b]), ties to the lower block, ascending, then -1.
 //
 // A score is not negative, so its bits order as it does. The n-th highest is found bit by bit: the largest number that at
-// least n scores reach. Every score above it is taken, and of those equal to it the first ones.
+// least n scores reach. Every score above it is taken, and of those equal to it the first ones. How threads sum up is in
+// order.wgsl, or order_subgroups.wgsl.
 
 struct Params {
     x: View,     // or q
@@ -63,35 +64,15 @@ fn block_scores(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups
     scores[i] = bitcast<u32>(score);
 }
 
-var<workgroup> counts: array<u32, 256>;
-
-// The sum over all threads, and the sum over those before this one.
-fn running_sum(thread: u32, n: u32) -> vec2<u32> {
-    counts[thread] = n;
-    for (var step = 1u; step < 256u; step <<= 1u) {
-        workgroupBarrier();
-        var before = 0u;
-        if thread >= step {
-            before = counts[thread - step];
-        }
-        workgroupBarrier();
-        counts[thread] += before;
-    }
-    workgroupBarrier();
-    let sums = vec2(counts[255], counts[thread] - n);
-    workgroupBarrier();
-    return sums;
-}
-
 var<workgroup> total_of_all: u32;
 
-// The sum over all threads, known to be the same for all.
-fn sum_of(thread: u32, n: u32) -> u32 {
-    let sum = running_sum(thread, n).x;
-    if thread == 0u {
-        total_of_all = sum;
+// The sum over all places, known to be the same for all threads, and the sum over those before this one.
+fn running_sum(place: Place, n: u32) -> vec2<u32> {
+    let up_to = running(place, vec4(n, 0u, 0u, 0u)).x;
+    if place.first + place.lane == 255u {
+        total_of_all = up_to;
     }
-    return workgroupUniformLoad(&total_of_all);
+    return vec2(workgroupUniformLoad(&total_of_all), up_to - n);
 }
 
 @compute @workgroup_size(256)
@@ -100,6 +81,7 @@ fn select_blocks(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroup
     if token >= p.count {
         return;
     }
+    let place = take_place(thread);
     let blocks = (p.pos0 + token + 1u) / p.ratio;
     let wanted = p.out.cols;
     let first = token * p.blocks;
@@ -111,7 +93,7 @@ fn select_blocks(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroup
             for (var b = thread; b < blocks; b += 256u) {
                 reach += u32(scores[first + b] >= candidate);
             }
-            if sum_of(thread, reach) >= wanted {
+            if running_sum(place, reach).x >= wanted {
                 least = candidate;
             }
         }
@@ -120,7 +102,7 @@ fn select_blocks(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroup
     for (var b = thread; b < blocks; b += 256u) {
         above += u32(scores[first + b] > least);
     }
-    var ties = wanted - min(wanted, sum_of(thread, above)); // of the scores equal to `least`, how many may still come
+    var ties = wanted - min(wanted, running_sum(place, above).x); // of the scores equal to `least`, how many may still come
     if blocks <= wanted {
         ties = blocks;
     }
@@ -128,17 +110,17 @@ fn select_blocks(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroup
     var written = 0u;
     var tied = 0u;
     for (var b0 = 0u; b0 < blocks; b0 += 256u) {
-        let b = b0 + thread;
+        let b = b0 + place.first + place.lane;
         var higher = 0u;
         var equal = 0u;
         if b < blocks {
             higher = u32(scores[first + b] > least);
             equal = u32(scores[first + b] == least);
         }
-        let equals = running_sum(thread, equal);
+        let equals = running_sum(place, equal);
         let take = higher + equal * u32(tied + equals.y < ties);
         tied += equals.x;
-        let takes = running_sum(thread, take);
+        let takes = running_sum(place, take);
         if take == 1u {
             chosen[to + written + takes.y] = i32(b);
         }
