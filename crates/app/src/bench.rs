@@ -17,6 +17,7 @@ mod plan;
 pub mod report;
 pub mod routing;
 mod setup;
+mod stage;
 pub mod times;
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What `argon run` says on standard error while and after it works.
+//! What is said on standard error while commands work, and of `argon run` after it.
 
 use std::cell::OnceCell;
 use std::fmt;
@@ -52,6 +52,14 @@ fn bar(tokens: usize, elapsed: Duration) -> ProgressBar {
     });
     let bar = ProgressBar::with_draw_target(Some(tokens as u64), ProgressDrawTarget::stderr()).with_elapsed(elapsed);
     bar.set_style(style.progress_chars("=> "));
+    bar
+}
+
+/// A bar over so many cases that names the one at hand; nothing is drawn where standard error is no terminal.
+pub fn cases(all: usize) -> ProgressBar {
+    const TEMPLATE: &str = "{pos}/{len}  {wide_msg}";
+    let bar = ProgressBar::with_draw_target(Some(all as u64), ProgressDrawTarget::stderr());
+    bar.set_style(ProgressStyle::with_template(TEMPLATE).expect("a constant template"));
     bar
 }
 

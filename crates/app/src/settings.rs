@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use argon_engine::sampler::SamplerOptions;
 use argon_engine::{CacheTypes, SessionOptions};
-use argon_gguf::Metadata;
+use argon_gguf::{Format, Metadata};
+use argon_kernels::parity::cases::formats;
 use argon_kernels::{DType, Precision};
 
 use crate::args;
@@ -121,6 +122,16 @@ fn precision(name: &str) -> Result<Precision, Failure> {
     let known = [Precision::F32, Precision::F16, Precision::Int8];
     let found = known.into_iter().find(|precision| precision.name().eq_ignore_ascii_case(name));
     found.ok_or_else(|| refused("--precision", name, &known.map(Precision::name).join(", ")))
+}
+
+/// The format of weights that `flag` names.
+///
+/// # Errors
+/// Of the input, naming those that there are.
+pub fn weight_format(flag: &str, name: &str) -> Result<Format, Failure> {
+    let names = || formats().map(|format| format.name()).collect::<Vec<_>>().join(", ");
+    let known = Format::from_name(name).filter(|format| format.is_weight());
+    known.ok_or_else(|| refused(flag, name, &format!("one of {}", names())))
 }
 
 /// How a session is cut up and what its caches hold. The context is still to come.

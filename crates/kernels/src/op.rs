@@ -34,30 +34,57 @@ impl Precision {
     }
 }
 
-/// One operation, enqueued with [`Device::enqueue`](crate::Device::enqueue).
-#[derive(Clone, Debug)]
-#[allow(missing_docs)] // each variant is its struct
-pub enum Op {
-    Fill(Fill),
-    Copy(Copy),
-    Add(Add),
-    Embed(Embed),
-    RmsNorm(RmsNorm),
-    GatedNorm(GatedNorm),
-    Rope(Rope),
-    Gemm(Gemm),
-    Attention(Attention),
-    MeanPool(MeanPool),
-    SelectBlocks(SelectBlocks),
-    Conv(Conv),
-    DeltaNet(DeltaNet),
-    HyperWrite(HyperWrite),
-    PleGate(PleGate),
-    Route(Route),
-    Plan(Plan),
-    Gather(Gather),
-    Combine(Combine),
+/// The enum of all operations from the one list of them, with `Op::from(Gemm { .. })` and so on, so that a model file names each op
+/// once.
+macro_rules! ops {
+    ($($variant:ident),* $(,)?) => {
+        /// One operation, enqueued with [`Device::enqueue`](crate::Device::enqueue).
+        #[derive(Clone, Debug)]
+        #[allow(missing_docs)] // each variant is its struct
+        pub enum Op {
+            $($variant($variant)),*
+        }
+
+        impl Op {
+            /// The names of all variants, for tests that are to leave none out.
+            pub const VARIANTS: &[&str] = &[$(stringify!($variant)),*];
+
+            /// The variant's name.
+            pub fn variant(&self) -> &'static str {
+                match self {
+                    $(Op::$variant(_) => stringify!($variant)),*
+                }
+            }
+        }
+
+        $(impl From<$variant> for Op {
+            fn from(op: $variant) -> Op {
+                Op::$variant(op)
+            }
+        })*
+    };
 }
+ops!(
+    Fill,
+    Copy,
+    Add,
+    Embed,
+    RmsNorm,
+    GatedNorm,
+    Rope,
+    Gemm,
+    Attention,
+    MeanPool,
+    SelectBlocks,
+    Conv,
+    DeltaNet,
+    HyperWrite,
+    PleGate,
+    Route,
+    Plan,
+    Gather,
+    Combine,
+);
 
 /// What an op does to an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -468,35 +495,3 @@ impl Gemm {
         a
     }
 }
-
-/// `Op::from(Gemm { .. })` and so on, so that a model file names each op once.
-macro_rules! from {
-    ($($name:ident),*) => {$(
-        impl From<$name> for Op {
-            fn from(op: $name) -> Op {
-                Op::$name(op)
-            }
-        }
-    )*};
-}
-from!(
-    Fill,
-    Copy,
-    Add,
-    Embed,
-    RmsNorm,
-    GatedNorm,
-    Rope,
-    Gemm,
-    Attention,
-    MeanPool,
-    SelectBlocks,
-    Conv,
-    DeltaNet,
-    HyperWrite,
-    PleGate,
-    Route,
-    Plan,
-    Gather,
-    Combine
-);

@@ -44,6 +44,11 @@ mod route;
 #[path = "parity/select_blocks.rs"]
 mod select_blocks;
 
+#[path = "kernels/faults.rs"]
+mod faults;
+#[path = "kernels/faulty.rs"]
+mod faulty;
+
 #[path = "wgpu/formats.rs"]
 mod formats;
 #[path = "wgpu/products.rs"]
@@ -120,4 +125,15 @@ pub fn devices() -> Vec<harness::Tested> {
         };
         own.get_or_init(found).iter().map(tested).collect()
     })
+}
+
+/// The comparison of `argon parity` finds what this device's kernels would get wrong, as it does on the processor: at
+/// every spot of every output of every op, in one case each.
+#[test]
+fn faults_planted_in_this_device_are_found() {
+    if let Some(gpu) = gpu() {
+        faults::left_out_are_found(&*gpu, &[argon_kernels::Precision::F32], 1);
+        faults::beyond_the_end_are_found(&*gpu);
+        faults::words_to_the_host_are_found(&*gpu);
+    }
 }

@@ -7,7 +7,7 @@ use super::outputs::OutputArgs;
 use super::routing::{Routing, Source};
 use crate::args::DeviceArgs;
 use crate::failure::Failure;
-use crate::settings::{refused, within};
+use crate::settings::{refused, weight_format, within};
 
 /// More tokens in a chunk than anybody prefills at once.
 const MAX_TOKENS: usize = 1 << 20;
@@ -193,12 +193,7 @@ pub fn width(flag: &str, width: usize) -> Result<usize, Failure> {
 
 /// The format that `flag` names, for rows of `cols` weights.
 pub fn format(flag: &str, name: &str, cols: usize) -> Result<Format, Failure> {
-    let known = Format::from_name(name).filter(|format| format.is_weight());
-    let names = || {
-        let weights = Format::ALL.iter().filter(|format| format.is_weight());
-        weights.map(|format| format.name()).collect::<Vec<_>>().join(", ")
-    };
-    let format = known.ok_or_else(|| refused(flag, name, &format!("one of {}", names())))?;
+    let format = weight_format(flag, name)?;
     if cols.is_multiple_of(format.block_len()) {
         return Ok(format);
     }

@@ -14,6 +14,7 @@ use super::machine::Machine;
 use super::plan;
 use super::report::{self, Record, Report, Work};
 use super::setup::{Setup, device_failure, normal, object};
+use super::stage::OF_LAYER;
 use super::times::{Times, UNMEASURED, time};
 use crate::failure::{Failure, OrFail, stdout_failure};
 use crate::settings::within;
@@ -187,9 +188,9 @@ impl Chunk {
             Ok(all)
         })?;
         let work = self.work(layer, &setup.machine);
-        for ((stage, seconds), work) in STAGES.into_iter().zip(seconds).zip(work) {
+        for ((stage, seconds), work) in OF_LAYER.iter().zip(seconds).zip(work) {
             let times = Times::of(seconds[UNMEASURED..].to_vec());
-            report.records.push(Record::new(tokens, stage, "", times, work, &setup.machine));
+            report.records.push(Record::new(tokens, stage.key, "", times, work, &setup.machine));
         }
         let sum = |part: fn(&Work) -> Option<f64>| Some(work.iter().filter_map(part).sum());
         let (bytes, operations) = (sum(|work| work.bytes), sum(|work| work.operations));
@@ -226,9 +227,6 @@ impl Chunk {
         ]
     }
 }
-
-/// The stages in their order.
-const STAGES: [&str; 4] = ["plan", "gate_up", "down", "combine"];
 
 fn header() -> io::Result<()> {
     let mut out = io::stdout().lock();

@@ -2,6 +2,7 @@
 
 use super::plan::tables;
 use super::report::{Record, Report, Shape};
+use super::stage::{OF_LAYER, OF_PLAN, legend, series};
 use super::times::{digits, time, unit};
 use crate::page::bars::{self, Row};
 use crate::page::lines::{self, Line, Spacing};
@@ -73,14 +74,7 @@ fn plan(page: &mut Page, report: &Report) {
     let sequences = tables::sequences(report);
     let header: Vec<&str> = sequences.header.iter().map(String::as_str).collect();
     page.table(&format!("A layer of a sequence of {} layers", report.setting["layers"]), &header, &sequences.rows);
-    let names = [(0, "hist"), (1, "scan"), (6, "hist and scan as one"), (3, "clear"), (2, "place")];
-    let series = |stage: &str| match stage {
-        "hist" => 0,
-        "scan" => 1,
-        "hist_scan" => 6,
-        "clear" => 3,
-        _ => 2,
-    };
+    let names = legend(&OF_PLAN);
     for tokens in chunks(report) {
         let of_chunk: Vec<&Record> = report.records.iter().filter(|record| record.tokens == tokens).collect();
         let (per_second, unit) = axis(&of_chunk);
@@ -91,7 +85,11 @@ fn plan(page: &mut Page, report: &Report) {
                 rows.push(Row { label, total: String::new(), parts: Vec::new() });
             }
             if let Some(row) = rows.last_mut() {
-                row.parts.push((series(&record.stage), record.times.median * per_second, time(record.times.median)));
+                row.parts.push((
+                    series(&OF_PLAN, &record.stage),
+                    record.times.median * per_second,
+                    time(record.times.median),
+                ));
             }
         }
         for row in &mut rows {
@@ -120,16 +118,8 @@ fn plan(page: &mut Page, report: &Report) {
     }
 }
 
-/// The stages of a layer as pictures name them, and their colours.
-const STAGES: [(usize, &str); 4] = [(3, "plan"), (0, "gate, up"), (1, "down"), (2, "combine")];
-
 fn moe(page: &mut Page, report: &Report) {
-    let series = |stage: &str| match stage {
-        "plan" => 3,
-        "gate_up" => 0,
-        "down" => 1,
-        _ => 2,
-    };
+    let series = |stage: &str| series(&OF_LAYER, stage);
     let rows = chunks(report).into_iter().map(|tokens| {
         let of_chunk = || report.records.iter().filter(move |record| record.tokens == tokens);
         let layer = of_chunk().find(|record| record.stage == "layer").map_or(0.0, |record| record.times.median);
@@ -148,10 +138,14 @@ fn moe(page: &mut Page, report: &Report) {
     let text = "How long a token takes in a layer, by stage. On the bars, the time of the whole chunk; beside them, that of \
                 the layer in one go, after routing.";
     let rows: Vec<Row> = rows.collect();
-    page.picture("Where the time goes", text, &bars::draw(&rows, &STAGES, "time for each token, µs", "time by stage"));
+    page.picture(
+        "Where the time goes",
+        text,
+        &bars::draw(&rows, &legend(&OF_LAYER), "time for each token, µs", "time by stage"),
+    );
     let points = report.records.iter().filter(|record| ["gate_up", "down"].contains(&record.stage.as_str()));
     let points = points.filter_map(|record| point(record, format!("T = {}", record.tokens), series(&record.stage)));
-    roof(page, report, &points.collect::<Vec<_>>(), &STAGES[1..3]);
+    roof(page, report, &points.collect::<Vec<_>>(), &legend(&OF_LAYER[1..3]));
 }
 
 fn dense(page: &mut Page, report: &Report) {

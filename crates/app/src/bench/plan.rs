@@ -48,9 +48,10 @@ pub fn run(args: PlanArgs) -> Result<(), Failure> {
         format!("{layers} layers, each with choices of its own; memory is that of one layer, as in a model"),
         "outside the clock: making the choices, allocating, writing them to the device".into(),
     ];
-    if setup.machine.device == "cpu" {
-        notes.push("a stage alone: one call on one thread of the device (parallel: all), median of calls".into());
-    }
+    notes.push(match setup.machine.device.as_str() {
+        "cpu" => "a stage alone: one call on one thread of the device (parallel: all), median of calls".into(),
+        other => format!("no stage alone: {other} enqueues a plan as a whole, so only the whole is timed"),
+    });
     let mut report = setup.report(setting, notes);
     let measured = routed.tokens.iter().try_for_each(|&tokens| {
         setup.go_on()?;

@@ -12,6 +12,7 @@ use crate::device::{self, Forced};
 use crate::failure::{Failure, OrFail, stdout_failure};
 use crate::interrupt::Interrupt;
 use crate::output::can_be_written;
+use crate::progress;
 use crate::settings::{DeviceKind, Parity, Part};
 
 /// Runs the command: a table for each device on standard output, and the report.
@@ -108,19 +109,32 @@ fn precisions(settings: &Parity, all: &[Precision], id: &str) -> Result<Vec<Prec
 }
 
 fn kernels(device: &dyn Device, kernel: Kernel, settings: &Parity, precisions: &[Precision]) -> Vec<Row> {
-    let cases = cases::of(kernel, &settings.request, precisions);
-    let row = |case: &Case| Row::new(kernel.name(), &case.name, case.precision, case.run(device));
-    cases.iter().map(row).collect()
+    rows(device, &cases::of(kernel, &settings.request, precisions), "", Row::new)
+}
+
+/// Makes a row of a finding.
+type NewRow = fn(&'static str, &str, Option<Precision>, Finding) -> Row;
+
+/// What these cases find, each name behind `before`.
+fn rows(device: &dyn Device, cases: &[Case], before: &str, new: NewRow) -> Vec<Row> {
+    let bar = progress::cases(cases.len());
+    let row = |case: &Case| {
+        let name = format!("{before}{}", case.name);
+        bar.set_message(format!("{} {name}", case.kernel.name()));
+        let row = new(case.kernel.name(), &name, case.precision, case.run(device));
+        bar.inc(1);
+        row
+    };
+    let rows = cases.iter().map(row).collect();
+    bar.finish_and_clear();
+    rows
 }
 
 /// The plan by the variant that was asked for; else as the device chooses, and in each of the ways that it chooses from, which it
 /// may refuse where they do not fit.
 fn plans(kind: DeviceKind, device: &dyn Device, settings: &Parity) -> Result<Vec<Row>, Failure> {
-    type NewRow = fn(&'static str, &str, Option<Precision>, Finding) -> Row;
     let by = |device: &dyn Device, variant: &str, new: NewRow| {
-        let cases = cases::of(Kernel::Plan, &settings.request, &[]);
-        let row = |case: &Case| new("plan", &format!("{variant}: {}", case.name), None, case.run(device));
-        cases.iter().map(row).collect::<Vec<_>>()
+        rows(device, &cases::of(Kernel::Plan, &settings.request, &[]), &format!("{variant}: "), new)
     };
     if let Some(variant) = &settings.forced.plan {
         return Ok(by(device, variant, Row::new));

@@ -8,7 +8,7 @@ use argon_kernels::Precision;
 use argon_kernels::parity::{Kernel, Request};
 use argon_plan::Shape;
 
-use super::{DeviceKind, kind, precision, refused, threads, within};
+use super::{DeviceKind, kind, precision, refused, threads, weight_format, within};
 use crate::args;
 use crate::bench::plan_words as words;
 use crate::device::{Forced, Tiles};
@@ -86,7 +86,8 @@ impl TryFrom<args::KernelsArgs> for Parity {
         let experts = size("--experts", args.experts, MOST_EXPERTS)?;
         let tiles = [tile("--tile", args.tile.as_deref())?, tile("--dtile", args.dtile.as_deref())?];
         // A tile suits some formats only: those of the report unless others are asked for.
-        let [gate_up, down] = [args.gu.map(|name| format("--gu", &name)), args.dn.map(|name| format("--dn", &name))];
+        let [gate_up, down] =
+            [args.gu.map(|name| weight_format("--gu", &name)), args.dn.map(|name| weight_format("--dn", &name))];
         let [gate_up, down] = [gate_up.transpose()?, down.transpose()?];
         let usual = [gate_up.unwrap_or(Format::IQ2_XS), down.unwrap_or(Format::IQ4_NL)];
         let tiled = (tiles != [None, None]).then_some(Tiles { tiles, formats: usual });
@@ -194,10 +195,4 @@ fn parts(names: &[String]) -> Result<Vec<Part>, Failure> {
         Some(name) => Err(unknown(name)),
         None => Ok(Part::all().filter(|part| names.iter().any(|name| name == part.name())).collect()),
     }
-}
-
-fn format(flag: &str, name: &str) -> Result<Format, Failure> {
-    let weights = || Format::ALL.iter().filter(|format| format.is_weight()).map(|format| format.name());
-    let found = Format::from_name(name).filter(|format| format.is_weight());
-    found.ok_or_else(|| refused(flag, name, &weights().collect::<Vec<_>>().join(", ")))
 }

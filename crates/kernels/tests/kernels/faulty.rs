@@ -29,40 +29,6 @@ pub enum Spot {
 /// Those that every output has.
 pub const SPOTS: [Spot; 5] = [Spot::First, Spot::EndOfFirstRow, Spot::EndOfTile, Spot::StartOfLastRow, Spot::Last];
 
-/// The variants of [`Op`], and which one an op is: one that is not listed does not compile.
-macro_rules! variants {
-    ($($variant:ident),*) => {
-        pub const VARIANTS: &[&str] = &[$(stringify!($variant)),*];
-
-        fn variant(op: &Op) -> &'static str {
-            match op {
-                $(Op::$variant(_) => stringify!($variant)),*
-            }
-        }
-    };
-}
-variants!(
-    Fill,
-    Copy,
-    Add,
-    Embed,
-    RmsNorm,
-    GatedNorm,
-    Rope,
-    Gemm,
-    Attention,
-    MeanPool,
-    SelectBlocks,
-    Conv,
-    DeltaNet,
-    HyperWrite,
-    PleGate,
-    Route,
-    Plan,
-    Gather,
-    Combine
-);
-
 /// A fault as it was planted.
 #[derive(Clone)]
 pub struct Planted {
@@ -100,7 +66,7 @@ impl<'d> Faulty<'d> {
     }
 
     fn plant(&self, op: &Op, place: String) {
-        self.planted.lock().unwrap().replace(Some(Planted { variant: variant(op), place }));
+        self.planted.lock().unwrap().replace(Some(Planted { variant: op.variant(), place }));
     }
 
     /// The last row of the first tile that is not full.

@@ -55,6 +55,9 @@ pub fn stages(report: &Report) -> Option<Table> {
     for plan in &report.plans {
         for variant in variants(report, "place") {
             let seconds = |stage| find(report, plan.tokens, stage, variant).map(|record| record.times.median);
+            if seconds("place").is_none() {
+                continue; // interrupted
+            }
             let mut row: Vec<String> = size(plan).into();
             row.push(variant.into());
             row.extend(STAGES.map(|stage| match (stage, seconds("hist_scan")) {
@@ -80,5 +83,7 @@ pub fn sequences(report: &Report) -> Table {
         size(plan).into_iter().chain(cells).chain([spread, faster.unwrap_or_default()]).collect()
     };
     let header = SIZE.iter().chain(&variants).chain(&["p10 to p90 of auto", "serial / auto"]);
-    Table { header: header.map(|name| (*name).into()).collect(), rows: report.plans.iter().map(row).collect() }
+    let measured = |plan: &&Shape| variants.iter().any(|variant| find(report, plan.tokens, "plan", variant).is_some());
+    let rows = report.plans.iter().filter(measured).map(row).collect();
+    Table { header: header.map(|name| (*name).into()).collect(), rows }
 }
