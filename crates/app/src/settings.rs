@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use argon_engine::sampler::SamplerOptions;
 use argon_engine::{CacheTypes, SessionOptions};
 use argon_gguf::{Format, Metadata};
-use argon_kernels::parity::cases::formats;
 use argon_kernels::{DType, Precision};
 
 use crate::args;
@@ -129,7 +128,7 @@ fn precision(name: &str) -> Result<Precision, Failure> {
 /// # Errors
 /// Of the input, naming those that there are.
 pub fn weight_format(flag: &str, name: &str) -> Result<Format, Failure> {
-    let names = || formats().map(|format| format.name()).collect::<Vec<_>>().join(", ");
+    let names = || Format::weights().map(Format::name).collect::<Vec<_>>().join(", ");
     let known = Format::from_name(name).filter(|format| format.is_weight());
     known.ok_or_else(|| refused(flag, name, &format!("one of {}", names())))
 }

@@ -140,6 +140,11 @@ impl Format {
         !matches!(self, Format::I8 | Format::I16 | Format::I32 | Format::I64 | Format::F64)
     }
 
+    /// The formats that model weights are stored in, in the order of [`Format::ALL`].
+    pub fn weights() -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied().filter(|format| format.is_weight())
+    }
+
     /// Bytes of a row of `cols` weights; `None` where `cols` is no multiple of the block or the product overflows.
     pub const fn row_bytes(self, cols: usize) -> Option<usize> {
         if cols.is_multiple_of(self.block_len()) {

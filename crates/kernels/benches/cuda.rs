@@ -10,11 +10,12 @@ use std::env::args;
 use argon_gguf::{Bytes, Format};
 use argon_kernels::cuda::tune::{self, Product, Tile};
 use argon_kernels::cuda::{CudaDevice, CudaOptions, Machine, PlanVariant};
-use argon_kernels::device::tensor;
+use argon_kernels::device::{tensor, upload};
 use argon_kernels::op::{
     Combine, Copy, DeltaNet, Epilogue, Gather, Gating, Gemm, HeadMap, Plan, PlanBuffers, RmsNorm, Route, RouteConfig,
     RowMap, Shared,
 };
+use argon_kernels::parity::weights::Rng;
 use argon_kernels::{DType, Device, DeviceError, Op, Precision, Tensor, Weight};
 use argon_plan::Shape;
 
@@ -29,28 +30,6 @@ const LAYERS: usize = 3;
 const REPEATS: usize = 15;
 
 type Result<T = ()> = std::result::Result<T, DeviceError>;
-
-/// SplitMix64.
-struct Rng(u64);
-
-impl Rng {
-    fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.bits() % n as u64) as usize
-    }
-
-    /// Between -1 and 1.
-    fn unit(&mut self) -> f32 {
-        (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
-}
 
 fn main() {
     let wanted: Vec<String> = args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
@@ -101,15 +80,9 @@ fn ids(tokens: usize, rng: &mut Rng) -> Vec<i32> {
     ids
 }
 
-fn filled(device: &CudaDevice, dtype: DType, rows: usize, cols: usize, bytes: &[u8]) -> Result<Tensor> {
-    let t = tensor(device, dtype, rows, 1, cols)?;
-    device.write(&t, bytes)?;
-    Ok(t)
-}
-
 fn floats(device: &CudaDevice, rows: usize, cols: usize, rng: &mut Rng) -> Result<Tensor> {
-    let values: Vec<f32> = (0..rows * cols).map(|_| rng.unit()).collect();
-    filled(device, DType::F32, rows, cols, bytemuck::cast_slice(&values))
+    let values: Vec<f32> = (0..rows * cols).map(|_| 2.0 * rng.uniform() - 1.0).collect();
+    upload(device, DType::F32, [rows, 1, cols], bytemuck::cast_slice(&values))
 }
 
 /// Random blocks with a sane scale, repeated.
@@ -126,10 +99,10 @@ fn weight(
     pattern.truncate(8191 * block);
     for block in pattern.chunks_exact_mut(block) {
         if format == Format::F32 {
-            block.copy_from_slice(&(0.01 * rng.unit()).to_le_bytes());
+            block.copy_from_slice(&(0.01 * (2.0 * rng.uniform() - 1.0)).to_le_bytes());
             continue;
         }
-        let scale = half::f16::from_f32(0.01 + 0.005 * rng.unit()).to_le_bytes();
+        let scale = half::f16::from_f32(0.01 + 0.005 * (2.0 * rng.uniform() - 1.0)).to_le_bytes();
         let at: &[usize] = match format {
             Format::BF16 | Format::F16 => &[0],
             Format::Q4_K | Format::Q5_K => &[0, 2],
@@ -158,8 +131,8 @@ fn plans(options: &CudaOptions) -> Result {
         let mut times = Vec::new();
         for tokens in TOKENS {
             let shape = Shape::new(tokens, TOP_K, EXPERTS, device.tile_rows(tokens * TOP_K, EXPERTS)).expect("a shape");
-            let mut rng = Rng(tokens as u64);
-            let ids = filled(&device, DType::I32, tokens, TOP_K, bytemuck::cast_slice(&ids(tokens, &mut rng)))?;
+            let mut rng = Rng::new(tokens as u64);
+            let ids = upload(&device, DType::I32, [tokens, 1, TOP_K], bytemuck::cast_slice(&ids(tokens, &mut rng)))?;
             let weights = floats(&device, tokens, TOP_K, &mut rng)?;
             let op = Op::from(Plan { ids, weights, plan: PlanBuffers::new(&device, shape)? });
             device.enqueue(&op)?;
@@ -181,7 +154,7 @@ struct Layer {
 }
 
 fn layer_weights(device: &CudaDevice) -> Result<Vec<Layer>> {
-    let mut rng = Rng(1);
+    let mut rng = Rng::new(1);
     let one = |_| {
         Ok(Layer {
             gate: weight(device, Format::IQ2_XS, EXPERTS, F, D, &mut rng)?,
@@ -201,12 +174,12 @@ struct Work {
 }
 
 fn work(device: &CudaDevice, layers: &[Layer], tokens: usize) -> Result<Work> {
-    let mut rng = Rng(tokens as u64);
+    let mut rng = Rng::new(tokens as u64);
     let shape = Shape::new(tokens, TOP_K, EXPERTS, device.tile_rows(tokens * TOP_K, EXPERTS)).expect("a shape");
     let plan = PlanBuffers::new(device, shape)?;
     let x = floats(device, tokens, D, &mut rng)?;
     let weights = floats(device, tokens, TOP_K, &mut rng)?;
-    let ids = filled(device, DType::I32, tokens, TOP_K, bytemuck::cast_slice(&ids(tokens, &mut rng)))?;
+    let ids = upload(device, DType::I32, [tokens, 1, TOP_K], bytemuck::cast_slice(&ids(tokens, &mut rng)))?;
     let h = tensor(device, DType::F32, shape.max_rows(), 1, F)?;
     let rows = tensor(device, DType::F32, shape.max_rows(), 1, D)?;
     let out = tensor(device, DType::F32, tokens, 1, D)?;
@@ -267,7 +240,7 @@ fn shared(options: &CudaOptions) -> Result {
 }
 
 fn layer_with_shared_expert(device: &CudaDevice, tokens: usize) -> Result<f32> {
-    let mut rng = Rng(5);
+    let mut rng = Rng::new(5);
     let layers = layer_weights(device)?;
     let work = work(device, &layers, tokens)?;
     let (Op::Plan(plan), Op::Combine(combine), Op::Gemm(gate_up)) = (work.plan, work.combine, &work.gate_up[0]) else {
@@ -325,10 +298,10 @@ fn parts(device: &CudaDevice) -> Result {
     println!("kernel_us,{}", TOKENS.map(|t| t.to_string()).join(","));
     let mut rows: Vec<(&str, Vec<String>)> = Vec::new();
     for tokens in TOKENS {
-        let mut rng = Rng(tokens as u64);
+        let mut rng = Rng::new(tokens as u64);
         let shape = Shape::new(tokens, TOP_K, EXPERTS, device.tile_rows(tokens * TOP_K, EXPERTS)).expect("a shape");
         let plan = PlanBuffers::new(device, shape)?;
-        let ids = filled(device, DType::I32, tokens, TOP_K, bytemuck::cast_slice(&ids(tokens, &mut rng)))?;
+        let ids = upload(device, DType::I32, [tokens, 1, TOP_K], bytemuck::cast_slice(&ids(tokens, &mut rng)))?;
         let weights = floats(device, tokens, TOP_K, &mut rng)?;
         device.enqueue(&Plan { ids, weights, plan: plan.clone() }.into())?;
         let x = floats(device, tokens, D, &mut rng)?;
@@ -413,7 +386,7 @@ fn dense(device: &CudaDevice) -> Result {
     const N: usize = 8192;
     use Format::{BF16, IQ2_XS, IQ3_S, IQ4_NL, IQ4_XS, Q2_0, Q3_K, Q4_0, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0};
     println!("format,ms,tflops");
-    let mut rng = Rng(3);
+    let mut rng = Rng::new(3);
     let x = floats(device, ROWS, N, &mut rng)?;
     let out = tensor(device, DType::F32, ROWS, 1, N)?;
     for format in [BF16, Q8_0, Q4_0, Q5_0, IQ4_NL, IQ4_XS, Q2_0, IQ3_S, Q3_K, Q4_K, Q5_K, Q6_K, IQ2_XS] {

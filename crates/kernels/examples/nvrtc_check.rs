@@ -67,8 +67,7 @@ fn sources(every_format: bool) -> Vec<Source> {
         all.push(Source::attention_f16([width; 2], by_query));
     }
     let few = [Format::F32, Format::IQ2_XS, Format::IQ4_NL, Format::Q4_K, Format::MXFP4];
-    let weights = Format::ALL.iter().copied().filter(|format| format.is_weight());
-    for format in weights.filter(|format| every_format || few.contains(format)) {
+    for format in Format::weights().filter(|format| every_format || few.contains(format)) {
         all.push(Source::of_format("embed.cu", format));
         all.push(Source::product(format, 4, Map::Dense, End::Store));
         all.push(Source::narrow(format, 2, [8, 4], End::Store));

@@ -168,3 +168,11 @@ pub fn tensor(
         .ok_or(DeviceError::OutOfMemory { device: device.info().id, bytes: usize::MAX })?;
     Ok(Tensor::dense(device.alloc(bytes)?, dtype, rows, groups, cols))
 }
+
+/// A dense tensor `[rows, groups, cols]` on `device` that holds these bytes.
+pub fn upload(device: &dyn Device, dtype: DType, shape: [usize; 3], bytes: &[u8]) -> Result<Tensor, DeviceError> {
+    let [rows, groups, cols] = shape;
+    let t = tensor(device, dtype, rows, groups, cols)?;
+    device.write(&t, bytes)?;
+    Ok(t)
+}

@@ -9,7 +9,8 @@ use argon_gguf::Bytes;
 
 use crate::device::{Device, DeviceError, DeviceInfo};
 use crate::op::{Access, Op};
-use crate::tensor::{Buffer, Tensor};
+use crate::parity::weights::Rng;
+use crate::tensor::{Buffer, Tensor, Weight};
 
 /// Records ops and writes, and runs them on `D` when something is read, in a random order.
 ///
@@ -21,14 +22,14 @@ pub struct ShuffleDevice<D> {
 }
 
 struct State {
-    random: Random,
+    random: Rng,
     recorded: Vec<Work>,
 }
 
 impl<D: Device> ShuffleDevice<D> {
     /// Wraps `device`; `seed` chooses the orders.
     pub fn new(device: D, seed: u64) -> Self {
-        Self { device, state: Mutex::new(State { random: Random(seed), recorded: Vec::new() }) }
+        Self { device, state: Mutex::new(State { random: Rng::new(seed), recorded: Vec::new() }) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -64,6 +65,18 @@ impl<D: Device> Device for ShuffleDevice<D> {
 
     fn constant(&self, bytes: Bytes) -> Result<Buffer, DeviceError> {
         self.device.constant(bytes)
+    }
+
+    fn reads_in_place(&self) -> bool {
+        self.device.reads_in_place()
+    }
+
+    fn prepare(&self, weight: &Weight) -> Result<(), DeviceError> {
+        self.device.prepare(weight)
+    }
+
+    fn bytes_to_host(&self) -> u64 {
+        self.device.bytes_to_host()
     }
 
     fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {
@@ -120,7 +133,7 @@ impl Work {
 }
 
 /// An order in which each comes behind all earlier ones that it conflicts with.
-fn permitted_order(work: &[Work], random: &mut Random) -> Vec<usize> {
+fn permitted_order(work: &[Work], random: &mut Rng) -> Vec<usize> {
     let mut after = vec![Vec::new(); work.len()];
     let mut waits_for = vec![0; work.len()];
     for later in 0..work.len() {
@@ -144,18 +157,6 @@ fn permitted_order(work: &[Work], random: &mut Random) -> Vec<usize> {
     order
 }
 
-/// splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) % n as u64) as usize
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,7 +178,7 @@ mod tests {
     }
 
     fn orders(work: &[Work]) -> std::collections::BTreeSet<Vec<usize>> {
-        (0..200).map(|seed| permitted_order(work, &mut Random(seed))).collect()
+        (0..200).map(|seed| permitted_order(work, &mut Rng::new(seed))).collect()
     }
 
     #[test]

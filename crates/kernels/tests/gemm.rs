@@ -22,11 +22,6 @@ const PRECISIONS: &[(Precision, f64)] = &[
 /// Two formats with a block of their own kind each: K = 64 for odd shapes, super-blocks.
 const TYPICAL: [Format; 2] = [Format::IQ4_NL, Format::IQ2_XS];
 
-/// The formats that weights come in.
-fn formats() -> impl Iterator<Item = Format> {
-    Format::ALL.iter().copied().filter(|format| format.is_weight())
-}
-
 fn check(case: &Case, bound: f64) {
     let error = case.run().error();
     assert!(error <= bound, "relative error {error:.3e} > {bound:.1e} in {case:?}");
@@ -34,7 +29,8 @@ fn check(case: &Case, bound: f64) {
 
 #[test]
 fn every_format() {
-    for (isa, format) in Isa::available().into_iter().flat_map(|isa| formats().map(move |format| (isa, format))) {
+    for (isa, format) in Isa::available().into_iter().flat_map(|isa| Format::weights().map(move |format| (isa, format)))
+    {
         for &(precision, bound) in PRECISIONS {
             check(&Case::dense(format, precision, isa), bound);
             check(&Case::routed(format, precision, isa, Map::Gather), bound);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use argon_kernels::device::tensor;
+use argon_kernels::device::{tensor, upload};
 use argon_kernels::{DType, Device, DeviceError, Op, Precision, Tensor};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -150,9 +150,7 @@ impl Setup {
     /// # Errors
     /// Of the device.
     pub fn tensor(&self, dtype: DType, rows: usize, cols: usize, bytes: &[u8]) -> Result<Tensor, Failure> {
-        let tensor = self.zeros(dtype, rows, cols)?;
-        self.device.write(&tensor, bytes).map_err(device_failure)?;
-        Ok(tensor)
+        upload(self.device.as_ref(), dtype, [rows, 1, cols], bytes).map_err(device_failure)
     }
 
     /// An empty report of this bench.

@@ -51,11 +51,6 @@ fn layer(formats: &[Format], tokens: usize) -> impl Fn(Precision) -> Bound {
     }
 }
 
-/// The formats that weights come in.
-pub fn formats() -> impl Iterator<Item = Format> {
-    Format::ALL.iter().copied().filter(|format| format.is_weight())
-}
-
 /// Cases as they are made.
 struct List<'a> {
     kernel: Kernel,

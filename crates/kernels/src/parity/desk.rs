@@ -7,7 +7,7 @@ use argon_gguf::{Bytes, Format};
 use super::compare::{POLLUTION, Written};
 use super::operands;
 use super::weights::{self, Rng};
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, DeviceError, upload};
 use crate::op::{Op, Precision};
 use crate::tensor::{DType, Tensor, Weight};
 
@@ -95,10 +95,8 @@ impl<'d> Desk<'d> {
     }
 
     /// A tensor of f32 that is read.
-    pub fn floats(&self, [rows, groups, cols]: [usize; 3], values: &[f32]) -> Made<Tensor> {
-        let t = crate::device::tensor(self.device, DType::F32, rows, groups, cols)?;
-        self.device.write(&t, bytemuck::cast_slice(values))?;
-        Ok(t)
+    pub fn floats(&self, shape: [usize; 3], values: &[f32]) -> Made<Tensor> {
+        upload(self.device, DType::F32, shape, bytemuck::cast_slice(values))
     }
 
     /// The same with random numbers from -1 to 1.
@@ -107,18 +105,15 @@ impl<'d> Desk<'d> {
     }
 
     /// A tensor of f16 that is read: the nearest to random numbers from -1 to 1.
-    pub fn halves(&self, [rows, groups, cols]: [usize; 3]) -> Made<Tensor> {
-        let t = crate::device::tensor(self.device, DType::F16, rows, groups, cols)?;
-        let values: Vec<u16> = (0..rows * groups * cols).map(|_| half::f16::from_f32(self.unit()).to_bits()).collect();
-        self.device.write(&t, bytemuck::cast_slice(&values))?;
-        Ok(t)
+    pub fn halves(&self, shape: [usize; 3]) -> Made<Tensor> {
+        let half = |_| half::f16::from_f32(self.unit()).to_bits();
+        let values: Vec<u16> = (0..shape.iter().product()).map(half).collect();
+        upload(self.device, DType::F16, shape, bytemuck::cast_slice(&values))
     }
 
     /// Integers that are read.
-    pub fn ints(&self, [rows, groups, cols]: [usize; 3], values: &[i32]) -> Made<Tensor> {
-        let t = crate::device::tensor(self.device, DType::I32, rows, groups, cols)?;
-        self.device.write(&t, bytemuck::cast_slice(values))?;
-        Ok(t)
+    pub fn ints(&self, shape: [usize; 3], values: &[i32]) -> Made<Tensor> {
+        upload(self.device, DType::I32, shape, bytemuck::cast_slice(values))
     }
 
     /// Rows that meet weights of `format`.

@@ -1,7 +1,7 @@
 //! A whole MoE layer after routing, against the exact answer (A) and against one that rounds what the kernels declare (B).
 
 use argon_gguf::{Bytes, Format};
-use argon_kernels::device::tensor;
+use argon_kernels::device::{tensor, upload};
 use argon_kernels::op::{Combine, Epilogue, Gemm, Plan, PlanBuffers, RowMap};
 use argon_kernels::reference::ReferenceDevice;
 use argon_kernels::{DType, Device, Op, Precision, Tensor, Weight};
@@ -40,12 +40,6 @@ fn input(outlier: f32) -> Input {
     Input { ids, weights, x, gate, up, down: weight(Format::IQ4_NL, D, F) }
 }
 
-fn filled(device: &dyn Device, dtype: DType, rows: usize, cols: usize, bytes: &[u8]) -> Tensor {
-    let t = tensor(device, dtype, rows, 1, cols).unwrap();
-    device.write(&t, bytes).unwrap();
-    t
-}
-
 fn floats(device: &dyn Device, t: &Tensor) -> Vec<f32> {
     let mut values = vec![0f32; t.len()];
     device.read(t, bytemuck::cast_slice_mut(&mut values)).unwrap();
@@ -60,9 +54,9 @@ fn weight(device: &dyn Device, (format, bytes): &(Format, Vec<u8>), rows: usize,
 fn layer(device: &dyn Device, input: &Input, precision: Precision, between: Option<fn(&mut [f32])>) -> Vec<f32> {
     let shape = Shape::new(TOKENS, TOP_K, EXPERTS, 64).unwrap();
     let plan = PlanBuffers::new(device, shape).unwrap();
-    let ids = filled(device, DType::I32, TOKENS, TOP_K, bytemuck::cast_slice(&input.ids));
-    let weights = filled(device, DType::F32, TOKENS, TOP_K, bytemuck::cast_slice(&input.weights));
-    let x = filled(device, DType::F32, TOKENS, D, bytemuck::cast_slice(&input.x));
+    let ids = upload(device, DType::I32, [TOKENS, 1, TOP_K], bytemuck::cast_slice(&input.ids)).unwrap();
+    let weights = upload(device, DType::F32, [TOKENS, 1, TOP_K], bytemuck::cast_slice(&input.weights)).unwrap();
+    let x = upload(device, DType::F32, [TOKENS, 1, D], bytemuck::cast_slice(&input.x)).unwrap();
     let zeros = |cols| tensor(device, DType::F32, shape.max_rows(), 1, cols).unwrap();
     let (h, rows, y) = (zeros(F), zeros(D), tensor(device, DType::F32, TOKENS, 1, D).unwrap());
     let up = weight(device, &input.up, F, D);

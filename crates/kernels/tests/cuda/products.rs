@@ -6,10 +6,10 @@ use argon_kernels::cuda::{CudaDevice, CudaOptions, Machine};
 use argon_kernels::device::tensor;
 use argon_kernels::op::{Epilogue, Gemm, Plan, PlanBuffers, RowMap};
 use argon_kernels::reference::ReferenceDevice;
-use argon_kernels::{DType, Device, Precision, Tensor, Weight};
+use argon_kernels::{DType, Device, Precision, Weight};
 use argon_plan::Shape;
 
-use crate::weights::{Rng, enlarge, random};
+use crate::weights::{Rng, enlarge, filled, random};
 use crate::{gpu, options};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -204,12 +204,6 @@ impl Case {
         let error = if size > 0.0 { (difference / size).sqrt() } else { difference.sqrt() };
         assert!(error <= bound(self), "relative error {error:.3e} in {self:?}");
     }
-}
-
-fn filled(device: &dyn Device, [rows, groups, cols]: [usize; 3], values: &[f32]) -> Tensor {
-    let t = tensor(device, DType::F32, rows, groups, cols).unwrap();
-    device.write(&t, bytemuck::cast_slice(values)).unwrap();
-    t
 }
 
 const PRECISIONS: [Precision; 2] = [Precision::F16, Precision::F32];

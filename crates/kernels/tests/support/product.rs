@@ -9,7 +9,7 @@ use argon_kernels::op::{Epilogue, Gemm, Plan, PlanBuffers, RowMap};
 use argon_kernels::{DType, Device, Op, Precision, Tensor, Weight};
 use argon_plan::{Shape, meta};
 
-use super::weights::{Rng, random};
+use super::weights::{Rng, filled, random};
 
 /// A row map, with the sizes that only it has.
 #[derive(Clone, Copy, Debug)]
@@ -248,12 +248,6 @@ impl Outcome {
         }
         if size == 0.0 { difference.sqrt() } else { (difference / size).sqrt() }
     }
-}
-
-fn filled(device: &CpuDevice, [rows, groups, cols]: [usize; 3], values: &[f32]) -> Tensor {
-    let t = tensor(device, DType::F32, rows, groups, cols).unwrap();
-    device.write(&t, bytemuck::cast_slice(values)).unwrap();
-    t
 }
 
 fn read(device: &CpuDevice, t: &Tensor) -> Vec<f32> {

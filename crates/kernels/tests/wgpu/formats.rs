@@ -8,15 +8,10 @@ use argon_kernels::{DType, Device, Weight};
 use crate::devices;
 use crate::weights::{Rng, random};
 
-/// The formats that weights come in.
-pub fn formats() -> impl Iterator<Item = Format> {
-    Format::ALL.iter().copied().filter(|format| format.is_weight())
-}
-
 #[test]
 fn every_format() {
     let (rows, cols) = (40, 512);
-    for format in formats() {
+    for format in Format::weights() {
         let bytes = random(format, rows * cols, &mut Rng::new(format as u64));
         let mut exact = vec![0f32; rows * cols];
         decode_row(format, &bytes, &mut exact);

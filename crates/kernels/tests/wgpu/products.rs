@@ -7,11 +7,10 @@ use argon_kernels::device::tensor;
 use argon_kernels::op::{Epilogue, Gemm, Plan, PlanBuffers, RowMap};
 use argon_kernels::reference::ReferenceDevice;
 use argon_kernels::wgpu::{Products, WgpuDevice, WgpuOptions};
-use argon_kernels::{DType, Device, Precision, Tensor, Weight};
+use argon_kernels::{DType, Device, Precision, Weight};
 use argon_plan::Shape;
 
-use crate::formats::formats;
-use crate::weights::{Rng, random};
+use crate::weights::{Rng, filled, random};
 use crate::{gpu, open, options};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -192,17 +191,11 @@ impl Case {
     }
 }
 
-fn filled(device: &dyn Device, [rows, groups, cols]: [usize; 3], values: &[f32]) -> Tensor {
-    let t = tensor(device, DType::F32, rows, groups, cols).unwrap();
-    device.write(&t, bytemuck::cast_slice(values)).unwrap();
-    t
-}
-
 const PRECISIONS: [Precision; 2] = [Precision::F16, Precision::F32];
 
 #[test]
 fn every_format() {
-    for format in formats() {
+    for format in Format::weights() {
         for precision in PRECISIONS {
             Case::dense(format, precision).check();
             Case { end: End::SwiGlu(format), ..Case::routed(format, precision, Map::Gather) }.check();

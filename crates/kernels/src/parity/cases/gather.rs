@@ -2,8 +2,8 @@
 
 use argon_gguf::Format;
 
+use super::List;
 use super::plan::{Ids, shape};
-use super::{List, formats};
 use crate::op::{Embed, Epilogue, Gather, Gemm, Plan, PlanBuffers, Precision, RowMap};
 use crate::parity::desk::Made;
 use crate::parity::operands::unit_rows;
@@ -21,7 +21,7 @@ const SIZES: [f32; 5] = [1.0, 1e-7, 65519.0, 1e6, 1e37];
 const EDGES: [f32; 5] = [65519.0, 65520.0, -131_040.0, f32::MAX, -0.0];
 
 pub(super) fn cases(list: &mut List) {
-    for format in formats() {
+    for format in Format::weights() {
         list.add(format!("rows of a table, {format}"), Bound::Exact, move |desk| table(desk, format));
     }
     let [tokens, top_k, experts] =

@@ -2,7 +2,7 @@
 
 use argon_gguf::Format;
 
-use super::{List, formats, layer};
+use super::{List, layer};
 use crate::op::{Epilogue, Gemm, RowMap};
 use crate::parity::Desk;
 use crate::parity::desk::Made;
@@ -22,7 +22,7 @@ type Size = [usize; 3];
 
 pub(super) fn cases(list: &mut List) {
     let tokens = list.request.tokens.unwrap_or(33);
-    for format in formats().filter(|&format| list.request.gate_up.is_none_or(|asked| asked == format)) {
+    for format in Format::weights().filter(|&format| list.request.gate_up.is_none_or(|asked| asked == format)) {
         let name = format!("{format}, {tokens} rows");
         list.products(&name, move |desk| dense(desk, format, [tokens, 70, 512], End::Store, 1.0));
     }
