@@ -17,10 +17,9 @@ mod plan;
 pub mod report;
 pub mod routing;
 mod setup;
+mod speed;
 mod stage;
 pub mod times;
-
-use std::fmt;
 
 use clap::{Args, Subcommand};
 
@@ -66,41 +65,5 @@ pub fn run(args: BenchArgs) -> Result<(), Failure> {
         BenchCommand::Moe(args) => moe::run(args),
         BenchCommand::Dense(args) => dense::run(args),
         BenchCommand::Model(args) => model::run(args.try_into()?),
-    }
-}
-/// Speeds of the same work done several times, in units of work per second.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Speed {
-    mean: f64,
-    /// Standard deviation of one run; 0 of a single one.
-    deviation: f64,
-}
-
-impl Speed {
-    /// Of `work` units of work that took each of `seconds`.
-    fn new(work: usize, seconds: &[f64]) -> Self {
-        let (runs, speeds) = (seconds.len() as f64, seconds.iter().map(|seconds| work as f64 / seconds));
-        let mean = speeds.clone().sum::<f64>() / runs;
-        let squares = speeds.map(|speed| (speed - mean).powi(2)).sum::<f64>();
-        Speed { mean, deviation: (squares / (runs - 1.0).max(1.0)).sqrt() }
-    }
-}
-
-impl fmt::Display for Speed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.2} ± {:.2}", self.mean, self.deviation)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Speed;
-
-    #[test]
-    fn mean_and_deviation_of_known_speeds() {
-        let speed = Speed::new(12, &[6.0, 3.0, 2.0]); // 2, 4 and 6 per second
-        assert_eq!(speed, Speed { mean: 4.0, deviation: 2.0 });
-        assert_eq!(Speed::new(10, &[2.0]), Speed { mean: 5.0, deviation: 0.0 });
-        assert_eq!(speed.to_string(), "4.00 ± 2.00");
     }
 }

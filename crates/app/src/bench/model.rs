@@ -15,7 +15,8 @@ use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use serde::Serialize;
 
-use super::{Speed, load};
+use super::load;
+use super::speed::Speed;
 use crate::about::About;
 use crate::failure::{Failure, OrFail, stdout_failure};
 use crate::inspect::census;

@@ -22,7 +22,7 @@ pub fn of(report: &Report) -> String {
     }
     if !report.plans.is_empty() {
         let named = report.plans.iter().map(|plan| (format!("T = {}", plan.tokens), plan.clone()));
-        routing(&mut page, &named.collect::<Vec<_>>());
+        routing(&mut page, "each number of tokens", &named.collect::<Vec<_>>());
     }
     if !report.loads.is_empty() {
         let text =
@@ -228,8 +228,8 @@ fn roof(page: &mut Page, report: &Report, points: &[Point], names: &[(usize, &st
     page.picture("Roofline", &text, &svg);
 }
 
-/// How many rows the experts got, and what padding to whole tiles costs, for several plans by name.
-pub fn routing(page: &mut Page, plans: &[(String, Shape)]) {
+/// How many rows the experts got, and what padding to whole tiles costs, for plans by name: those of `whose`.
+pub fn routing(page: &mut Page, whose: &str, plans: &[(String, Shape)]) {
     let by_rank = |(name, plan): &(String, Shape)| {
         let loaded = plan.rows_per_expert.iter().take_while(|rows| **rows > 0).enumerate();
         let points = loaded.map(|(i, &rows)| [i as f64, f64::from(rows)]);
@@ -237,7 +237,7 @@ pub fn routing(page: &mut Page, plans: &[(String, Shape)]) {
     };
     let active = plans.iter().map(|(name, plan)| format!("{} of {} ({name})", plan.active, plan.rows_per_expert.len()));
     let active = active.collect::<Vec<_>>().join(", ");
-    let text = format!("Experts in the order of their load; those with at least one row are {active}.");
+    let text = format!("Of {whose}: experts in the order of their load. At least one row have {active}.");
     let lines: Vec<Line> = plans.iter().map(by_rank).collect();
     let axes = ["experts, the one with the most rows first", "rows of an expert"];
     let svg = lines::draw(&lines, [Spacing::Linear, Spacing::Log(Base::Ten)], axes, "rows of each expert");

@@ -1,7 +1,8 @@
 //! `argon bench plan`: the stages of the plan alone, and whole plans of a sequence of layers, variant beside variant.
 //!
-//! The stages alone are functions of the processor, called on a thread of its device. The sequence is what a model
-//! enqueues, one plan a layer, from an idle device to an idle device; there the variants of the device stand side by side.
+//! The stages alone are functions of the processor, called on a thread of its device, or launches of a CUDA device, recorded one
+//! a layer. The sequence is what a model enqueues, one plan a layer, from an idle device to an idle device; there the variants of
+//! the device stand side by side.
 
 pub mod tables;
 
@@ -50,6 +51,9 @@ pub fn run(args: PlanArgs) -> Result<(), Failure> {
     ];
     notes.push(match setup.machine.device.as_str() {
         "cpu" => "a stage alone: one call on one thread of the device (parallel: all), median of calls".into(),
+        cuda if cuda.starts_with("cuda:") => {
+            "a stage alone: its launch for every layer, recorded; variants of one launch have no stages".into()
+        }
         other => format!("no stage alone: {other} enqueues a plan as a whole, so only the whole is timed"),
     });
     let mut report = setup.report(setting, notes);
@@ -195,16 +199,23 @@ fn sequences(setup: &Setup, chunk: &Chunk, report: &mut Report) -> Result<(), Fa
         for variant in PlanVariant::ALL.into_iter().chain([PlanVariant::Auto]) {
             let options = CudaOptions { plan: variant, ..device::cuda(card) };
             let device = Arc::new(CudaDevice::new(options).map_err(device_failure)?);
-            let ops = ops(&setup.with_device(device.clone()), chunk)?;
-            match device.enqueue(&ops[0]) {
+            let stages = match device.plan_stages(&chunk.shape) {
                 Err(refusal @ DeviceError::Unsupported { .. }) => {
                     report.warn(Some(format!("T {}: {refusal}", chunk.shape.tokens())));
                     continue;
                 }
                 other => other.map_err(device_failure)?,
+            };
+            let card = Card::new(setup, device, chunk)?;
+            let mut add = |stage: &str, times| {
+                report.records.push(record(setup, chunk, stage, variant.name(), times));
+            };
+            // One launch is the whole, and what `auto` launches is another's.
+            let several = stages.len() > 1 && variant != PlanVariant::Auto;
+            for (number, stage) in stages.iter().enumerate().filter(|_| several) {
+                add(stage, card.replayed(|device, op| device.enqueue_plan_stage(op, number))?);
             }
-            let times = replayed(setup, &device, &ops, chunk.layers)?;
-            report.records.push(record(setup, chunk, "plan", variant.name(), times));
+            add("plan", card.replayed(|device, op| device.enqueue(&op.clone().into()))?);
         }
         return Ok(());
     }
@@ -219,32 +230,49 @@ fn sequences(setup: &Setup, chunk: &Chunk, report: &mut Report) -> Result<(), Fa
 }
 
 /// The ops of all layers that have choices of their own.
-fn ops(setup: &Setup, chunk: &Chunk) -> Result<Vec<Op>, Failure> {
+fn ops(setup: &Setup, chunk: &Chunk) -> Result<Vec<op::Plan>, Failure> {
     let (tokens, top_k) = (chunk.shape.tokens(), chunk.shape.top_k());
     let plan = PlanBuffers::new(setup.device.as_ref(), chunk.shape).map_err(device_failure)?;
     let weights: Vec<u8> = chunk.weights.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let weights = setup.tensor(DType::F32, tokens, top_k, &weights)?;
-    let op = |ids: &Vec<i32>| -> Result<Op, Failure> {
+    let op = |ids: &Vec<i32>| {
         let ids: Vec<u8> = ids.iter().flat_map(|id| id.to_ne_bytes()).collect();
         let ids = setup.tensor(DType::I32, tokens, top_k, &ids)?;
-        Ok(op::Plan { ids, weights: weights.clone(), plan: plan.clone() }.into())
+        Ok(op::Plan { ids, weights: weights.clone(), plan: plan.clone() })
     };
     chunk.ids.iter().map(op).collect()
 }
 
 /// A layer's share of a sequence that the host enqueues op by op.
 fn enqueued(setup: &Setup, chunk: &Chunk) -> Result<Times, Failure> {
-    let ops = ops(setup, chunk)?;
+    let ops: Vec<Op> = ops(setup, chunk)?.into_iter().map(Op::from).collect();
     let times = setup.time(|_| (0..chunk.layers).map(|layer| &ops[layer % ops.len()]).collect())?;
     Ok(times.part(chunk.layers))
 }
 
-/// A layer's share of a sequence that the card has recorded, so that the host does not hold it up; the ops have run before.
-fn replayed(setup: &Setup, device: &CudaDevice, ops: &[Op], layers: usize) -> Result<Times, Failure> {
-    let enqueue = || (0..layers).try_for_each(|layer| device.enqueue(&ops[layer % ops.len()]));
-    let graph = device.record(enqueue).map_err(device_failure)?;
-    let once = |_| device.elapsed(&mut || device.replay(&graph)).map_err(device_failure);
-    Ok(setup.measure(once)?.part(layers))
+/// A card with the ops of all layers, the first of which it has run.
+struct Card<'a> {
+    setup: &'a Setup,
+    device: Arc<CudaDevice>,
+    layers: usize,
+    ops: Vec<op::Plan>,
+}
+
+impl<'a> Card<'a> {
+    fn new(setup: &'a Setup, device: Arc<CudaDevice>, chunk: &Chunk) -> Result<Card<'a>, Failure> {
+        let ops = ops(&setup.with_device(device.clone()), chunk)?;
+        device.enqueue(&ops[0].clone().into()).map_err(device_failure)?;
+        Ok(Card { setup, device, layers: chunk.layers, ops })
+    }
+
+    /// A layer's share of a sequence that the card has recorded, so that the host does not hold it up.
+    fn replayed(&self, enqueue: impl Fn(&CudaDevice, &op::Plan) -> Result<(), DeviceError>) -> Result<Times, Failure> {
+        let device = self.device.as_ref();
+        let all = || (0..self.layers).try_for_each(|layer| enqueue(device, &self.ops[layer % self.ops.len()]));
+        let graph = device.record(all).map_err(device_failure)?;
+        let once = |_| device.elapsed(&mut || device.replay(&graph)).map_err(device_failure);
+        Ok(self.setup.measure(once)?.part(self.layers))
+    }
 }
 
 /// Both tables on standard output.

@@ -299,7 +299,7 @@ impl Profile {
             digits(self.peak())
         );
         page.picture("Load of the experts", &text, &heat::draw(&self.loads, "load of experts"));
-        routing_pictures(page, &self.plans);
+        routing_pictures(page, "the first, the middle and the last layer", &self.plans);
         let rows = self.by_time().map(|spent| {
             vec![spent.stage.to_owned(), time(spent.seconds), self.share(spent.seconds), self.each(spent.seconds)]
         });

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argon_gguf::Bytes;
+use argon_plan::Shape;
 
 use super::driver::{Driver, Function, Graph, Launch, Machine};
 use super::jit::{Architecture, Cache, JitError, Nvrtc};
@@ -18,7 +19,7 @@ use super::workspace::Workspace;
 use super::{attention, delta_net, elementwise, gather, gemm, plan, route, select_blocks};
 use crate::device::{Clock, Device, DeviceError, DeviceInfo};
 use crate::fallible::Fallible;
-use crate::op::{Access, Op, Precision};
+use crate::op::{Access, Op, Plan, Precision};
 use crate::tensor::{Buffer, Tensor, Weight};
 
 /// How to set up a [`CudaDevice`].
@@ -160,6 +161,26 @@ impl CudaDevice {
         graph
     }
 
+    /// The stages that a plan of this shape has on this device: a launch each.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unsupported`] for a variant that the card has no room for.
+    pub fn plan_stages(&self, shape: &Shape) -> Result<Vec<&'static str>, DeviceError> {
+        Ok(plan::steps(self, shape)?.iter().map(|step| step.stage).collect())
+    }
+
+    /// Enqueues one of [`plan_stages`](Self::plan_stages) alone, to be timed: what it reads is there after the whole op.
+    ///
+    /// # Errors
+    /// As [`Device::enqueue`].
+    pub fn enqueue_plan_stage(&self, o: &Plan, stage: usize) -> Result<(), DeviceError> {
+        let op = Op::from(o.clone());
+        op.check()?;
+        let mut state = self.exclusive();
+        let place = state.place(&op.accesses());
+        self.on(&mut state, place, |state| plan::plan(self, state, o, Some(stage)))
+    }
+
     /// Enqueues a recorded sequence.
     ///
     /// # Errors
@@ -282,7 +303,7 @@ impl CudaDevice {
             Op::HyperWrite(o) => elementwise::hyper_write(self, state, o),
             Op::PleGate(o) => elementwise::ple_gate(self, state, o),
             Op::Route(o) => route::route(self, state, o),
-            Op::Plan(o) => plan::plan(self, state, o),
+            Op::Plan(o) => plan::plan(self, state, o, None),
             Op::Gather(o) => gather::gather(self, state, o),
             Op::Combine(o) => elementwise::combine(self, state, o),
         }

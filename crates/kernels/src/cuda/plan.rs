@@ -1,5 +1,7 @@
 //! Launches of the plan: which kernels, by variant and size.
 
+use argon_plan::Shape;
+
 use super::device::{CudaDevice, State};
 use super::driver::Launch;
 use crate::device::DeviceError;
@@ -187,7 +189,8 @@ struct PlanArgs {
     blocks: u32,
 }
 
-pub(super) fn plan(device: &CudaDevice, state: &mut State, o: &Plan) -> Result<(), DeviceError> {
+/// Launches all [`steps`], or one of them alone: what that reads is of a whole plan before it.
+pub(super) fn plan(device: &CudaDevice, state: &mut State, o: &Plan, alone: Option<usize>) -> Result<(), DeviceError> {
     let (p, shape) = (&o.plan, o.plan.shape);
     let (experts, blocks) = (shape.experts() as u32, shape.blocks() as u32);
     let address = |t| device.output(t).map(|view| view.first);
@@ -211,48 +214,70 @@ pub(super) fn plan(device: &CudaDevice, state: &mut State, o: &Plan) -> Result<(
         tile: shape.tile() as u32,
         blocks,
     };
-    let mut run = |name: &'static str, blocks: u32, block: u32, words: usize| {
-        let launch = Launch { grid: [blocks, 1, 1], block, shared: 4 * words as u32 };
+    for (number, step) in steps(device, &shape)?.into_iter().enumerate() {
+        if alone.is_some_and(|alone| alone != number) {
+            continue;
+        }
+        let launch = Launch { grid: [step.blocks, 1, 1], block: step.threads, shared: 4 * step.words as u32 };
         // SAFETY: `PlanArgs` of plan.cu; every buffer is as long as the shape says (`Op::check`), and kernels write no
         // row that the shape has not.
-        unsafe { device.launch(state, ("plan.cu", name), launch, &args) }
-    };
-    // More than there are entries for, to share the writing; whole clusters.
-    let all = (blocks + 1).max(16).next_multiple_of(CLUSTER);
+        unsafe { device.launch(state, ("plan.cu", step.kernel), launch, &args)? };
+    }
+    Ok(())
+}
+
+/// A launch of a plan.
+pub(super) struct Step {
+    /// What it does, as `argon bench plan` calls it.
+    pub stage: &'static str,
+    kernel: &'static str,
+    blocks: u32,
+    threads: u32,
+    /// Of shared memory.
+    words: usize,
+}
+
+/// The launches of a plan of this shape, in their order.
+///
+/// # Errors
+/// [`DeviceError::Unsupported`] for a variant that the card has no room for.
+pub(super) fn steps(device: &CudaDevice, shape: &Shape) -> Result<Vec<Step>, DeviceError> {
     let card = Card { shared: device.machine().shared as usize, clusters: device.clusters() };
     let variant = device.options.plan.resolve(shape.blocks(), shape.experts(), &card);
     let variant = variant
         .map_err(|unfit| DeviceError::Unsupported { device: device.driver.id().into(), what: unfit.to_string() })?;
+    let blocks = shape.blocks() as u32;
+    // More than there are entries for, to share the writing; whole clusters.
+    let all = (blocks + 1).max(16).next_multiple_of(CLUSTER);
     let (counted, counters) = (shape.experts(), COUNTERS * shape.experts());
     let (scanned, placed) = (scanned(shape.experts()), placed(shape.experts()));
-    match variant {
-        PlanVariant::Auto | PlanVariant::Alone => run("plan_alone", all, BLOCK, placed),
-        PlanVariant::Clustered => run("plan_clustered", all, BLOCK, placed + 3 * counted),
-        PlanVariant::Two => {
-            run("plan_hist", blocks, BLOCK, counted)?;
-            run("plan_place", all, BLOCK, placed)
-        }
-        PlanVariant::Three => {
-            run("plan_hist", blocks, BLOCK, counted)?;
-            run("plan_sums", experts.div_ceil(128), 128, 0)?;
-            run("plan_place_summed", all, BLOCK, placed)
-        }
-        PlanVariant::Serial => {
-            run("plan_hist", blocks, BLOCK, counted)?;
-            run("plan_scan_bare", 1, BLOCK, scanned)?;
-            run("plan_clear", 2 * device.machine().processors, BLOCK, 0)?;
-            run("plan_place_serial", blocks, BLOCK, 0)
-        }
-        PlanVariant::Packed => {
-            run("plan_hist", blocks, BLOCK, counted)?;
-            run("plan_scan", 1, BLOCK, scanned)?;
-            run("plan_place_packed", blocks, BLOCK, counters)
-        }
-        PlanVariant::Fused => {
-            run("plan_hist_scan", 1, BLOCK, scanned + counted)?;
-            run("plan_place_match", blocks, BLOCK, counters)
-        }
-    }
+    let step = |stage, kernel, blocks, words| Step { stage, kernel, blocks, threads: BLOCK, words };
+    let hist = || step("hist", "plan_hist", blocks, counted);
+    Ok(match variant {
+        PlanVariant::Auto | PlanVariant::Alone => vec![step("plan", "plan_alone", all, placed)],
+        PlanVariant::Clustered => vec![step("plan", "plan_clustered", all, placed + 3 * counted)],
+        PlanVariant::Two => vec![hist(), step("place", "plan_place", all, placed)],
+        PlanVariant::Three => vec![
+            hist(),
+            Step { threads: 128, ..step("scan", "plan_sums", (counted as u32).div_ceil(128), 0) },
+            step("place", "plan_place_summed", all, placed),
+        ],
+        PlanVariant::Serial => vec![
+            hist(),
+            step("scan", "plan_scan_bare", 1, scanned),
+            step("clear", "plan_clear", 2 * device.machine().processors, 0),
+            step("place", "plan_place_serial", blocks, 0),
+        ],
+        PlanVariant::Packed => vec![
+            hist(),
+            step("scan", "plan_scan", 1, scanned),
+            step("place", "plan_place_packed", blocks, counters),
+        ],
+        PlanVariant::Fused => vec![
+            step("hist_scan", "plan_hist_scan", 1, scanned + counted),
+            step("place", "plan_place_match", blocks, counters),
+        ],
+    })
 }
 
 #[cfg(test)]
