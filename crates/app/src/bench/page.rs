@@ -154,15 +154,11 @@ fn dense(page: &mut Page, report: &Report) {
         let (per_second, unit) = axis(&of_chunk);
         let rows = of_chunk.iter().map(|record| Row {
             label: record.variant.clone(),
-            total: format!(
-                "{} GOP/s, {:.0} %",
-                digits(record.operations_per_s.unwrap_or(0.0) / 1e9),
-                100.0 * record.operations_share.unwrap_or(0.0)
-            ),
+            total: format!("{} GOP/s, {}", record.gigaoperations(), record.of_products()),
             parts: vec![(0, record.times.median * per_second, time(record.times.median))],
         });
         let heading = format!("{tokens} rows of activations");
-        let text = "Beside the bars, how fast that is, and its share of what the device's arithmetic allows.";
+        let text = "Beside the bars, how fast that is, and which share that is of what the device's arithmetic allows.";
         page.picture(&heading, text, &bars::draw(&rows.collect::<Vec<_>>(), &[], &in_unit("time", unit), &heading));
     }
     let several = chunks_sorted(report).len() > 1;
@@ -237,7 +233,7 @@ pub fn routing(page: &mut Page, whose: &str, plans: &[(String, Shape)]) {
     };
     let active = plans.iter().map(|(name, plan)| format!("{} of {} ({name})", plan.active, plan.rows_per_expert.len()));
     let active = active.collect::<Vec<_>>().join(", ");
-    let text = format!("Of {whose}: experts in the order of their load. At least one row have {active}.");
+    let text = format!("Of {whose}: experts in the order of their load. Experts that have rows: {active}.");
     let lines: Vec<Line> = plans.iter().map(by_rank).collect();
     let axes = ["experts, the one with the most rows first", "rows of an expert"];
     let svg = lines::draw(&lines, [Spacing::Linear, Spacing::Log(Base::Ten)], axes, "rows of each expert");

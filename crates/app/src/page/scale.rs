@@ -60,7 +60,11 @@ impl Scale {
             }
             Some(Base::Ten) => {
                 let decades = (self.to / self.from).log10();
-                let within: &[f64] = if decades > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+                let within: &[f64] = match decades {
+                    d if d > 3.0 => &[1.0],
+                    d if d > 1.0 => &[1.0, 2.0, 5.0],
+                    _ => &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0],
+                };
                 let (first, last) = (self.from.log10().floor() as i32, self.to.log10().ceil() as i32);
                 let all = (first..=last).flat_map(|decade| within.iter().map(move |digit| digit * 10f64.powi(decade)));
                 all.filter(inside).collect()
@@ -119,6 +123,7 @@ mod tests {
         let scale = Scale::log(Base::Ten, 1.0, 100.0, 0.0, 200.0);
         assert_eq!((scale.at(1.0), scale.at(10.0), scale.at(0.0)), (0.0, 100.0, 0.0));
         assert_eq!(scale.ticks(), [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]);
+        assert_eq!(Scale::log(Base::Ten, 18.0, 54.0, 0.0, 1.0).ticks(), [20.0, 30.0, 40.0, 50.0]);
         assert_eq!(Scale::log(Base::Two, 1.0, 16.0, 0.0, 1.0).ticks(), [1.0, 2.0, 4.0, 8.0, 16.0]);
         assert_eq!(Scale::linear(0.0, 0.0, 1.0).ticks().len(), 6);
         assert_eq!([0.0, 0.1 + 0.2, 1500.0, 20_000.0, 2e6].map(number), ["0", "0.3", "1500", "20 k", "2 M"]);

@@ -179,7 +179,7 @@ pub fn ink_on(series: usize) -> &'static str {
 
 /// About how wide a text is; rather more than less.
 pub fn text_width(text: &str) -> f64 {
-    text.chars().map(|c| if c.is_uppercase() || c == 'm' || c == 'w' { 9.0 } else { 7.0 }).sum()
+    text.chars().map(|c| if c.is_uppercase() || c == 'm' || c == 'w' { 9.5 } else { 7.7 }).sum()
 }
 
 /// Text with everything replaced that means something in HTML or SVG.
