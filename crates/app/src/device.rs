@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use argon_gguf::Format;
-use argon_kernels::cpu::{CpuDevice, CpuOptions};
+use argon_kernels::cpu::{CpuDevice, CpuOptions, Isa};
 use argon_kernels::cuda::tune::{self, Tile};
 use argon_kernels::cuda::{CudaDevice, CudaOptions, PlanVariant};
 use argon_kernels::reference::ReferenceDevice;
@@ -41,9 +41,7 @@ pub const BACKENDS: [DeviceKind; 3] = [DeviceKind::Cpu, DeviceKind::Cuda(0), Dev
 /// What it lacks, in one line.
 pub fn named(kind: DeviceKind, threads: Option<NonZero<usize>>) -> Opened {
     match kind {
-        DeviceKind::Auto | DeviceKind::Cpu => {
-            Ok(Arc::new(CpuDevice::new(CpuOptions { threads, ..CpuOptions::default() })?))
-        }
+        DeviceKind::Auto | DeviceKind::Cpu => Ok(Arc::new(CpuDevice::new(CpuOptions { threads, ..cpu()? })?)),
         DeviceKind::Reference => Ok(Arc::new(ReferenceDevice::default())),
         DeviceKind::Cuda(ordinal) => Ok(Arc::new(CudaDevice::new(cuda(ordinal))?)),
         DeviceKind::Wgpu(adapter) => wgpu(adapter),
@@ -94,7 +92,7 @@ pub fn forced(kind: DeviceKind, threads: Option<NonZero<usize>>, forced: &Forced
         (_, Some(_)) => Err(anyhow!("--tile and --dtile: {kind} has no choice of tiles, cuda has")),
         (DeviceKind::Cpu, None) => {
             let plan = argon_plan::Variant::ALL.into_iter().find(|variant| Some(variant.name()) == plan);
-            let options = CpuOptions { threads, plan: plan.unwrap_or_default(), ..CpuOptions::default() };
+            let options = CpuOptions { threads, plan: plan.unwrap_or_default(), ..cpu()? };
             Ok(Arc::new(CpuDevice::new(options).context("--device")?))
         }
         _ => named(kind, threads).context("--device"),
@@ -122,6 +120,22 @@ fn with_tiles(options: CudaOptions, asked: Option<Tiles>) -> Result<Arc<dyn Devi
         forced.map_or(Ok(()), |(format, tile)| tile.possible(&device.machine(), format)).context(flag)?;
     }
     Ok(Arc::new(device))
+}
+
+/// How the processor is set up here: tests of this command name its instruction set by `ARGON_CPU_ISA`.
+///
+/// # Errors
+/// [`DeviceError::Unsupported`] for one that this processor has not.
+pub fn cpu() -> Result<CpuOptions, DeviceError> {
+    let Some(wanted) = environment::text("ARGON_CPU_ISA") else { return Ok(CpuOptions::default()) };
+    match Isa::available().into_iter().find(|isa| isa.name() == wanted) {
+        Some(isa) => Ok(CpuOptions { isa: Some(isa), ..CpuOptions::default() }),
+        None => {
+            let all: Vec<_> = Isa::available().into_iter().map(Isa::name).collect();
+            let what = format!("ARGON_CPU_ISA={wanted}; this processor has {}", all.join(", "));
+            Err(DeviceError::Unsupported { device: "cpu".into(), what })
+        }
+    }
 }
 
 /// How a card is set up here.

@@ -373,7 +373,7 @@ fn delta_rule(device: &CudaDevice, tokens: usize, rng: &mut Rng) -> Result<Op> {
     };
     let (q, k, v) = (heads(rng, KEYS)?, heads(rng, KEYS)?, heads(rng, VALUES)?);
     let (alpha, beta) = (floats(device, tokens, VALUES, rng)?, floats(device, tokens, VALUES, rng)?);
-    let a = filled(device, DType::F32, 1, VALUES, bytemuck::cast_slice(&[-0.1f32; VALUES]))?;
+    let a = upload(device, DType::F32, [1, 1, VALUES], bytemuck::cast_slice(&[-0.1f32; VALUES]))?;
     let dt_bias = floats(device, 1, VALUES, rng)?;
     let state = tensor(device, DType::F32, VALUES, WIDTH, WIDTH)?;
     let out = tensor(device, DType::F32, tokens, VALUES, WIDTH)?;

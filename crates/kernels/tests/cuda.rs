@@ -63,6 +63,11 @@ mod route;
 #[path = "parity/select_blocks.rs"]
 mod select_blocks;
 
+#[path = "kernels/faults.rs"]
+mod faults;
+#[path = "kernels/faulty.rs"]
+mod faulty;
+
 #[path = "cuda/everything.rs"]
 mod everything;
 #[path = "cuda/formats.rs"]
@@ -111,4 +116,14 @@ pub fn options() -> CudaOptions {
 pub fn devices() -> Vec<harness::Tested> {
     let tested = |gpu: Arc<CudaDevice>| harness::Tested { name: "cuda".into(), bits: "cuda", device: gpu };
     gpu().map(tested).into_iter().collect()
+}
+
+/// The comparison of `argon parity` finds what this device's kernels would get wrong, as it does on the processor.
+#[test]
+fn faults_planted_in_this_device_are_found() {
+    if let Some(gpu) = gpu() {
+        faults::left_out_are_found(&*gpu, &[argon_kernels::Precision::F16], 1);
+        faults::beyond_the_end_are_found(&*gpu);
+        faults::words_to_the_host_are_found(&*gpu);
+    }
 }

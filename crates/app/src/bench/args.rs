@@ -60,6 +60,9 @@ pub struct MoeArgs {
     /// Format of the down weights
     #[arg(long, value_name = "FORMAT", default_value = "IQ4_NL")]
     pub dn: String,
+    /// Layers in one go, of which a layer's share is told
+    #[arg(long, value_name = "L", default_value_t = 1)]
+    pub layers: usize,
     #[command(flatten)]
     pub cold: ColdArgs,
     #[command(flatten)]

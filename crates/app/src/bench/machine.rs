@@ -8,7 +8,7 @@ use argon_kernels::{DType, Device, DeviceError, Op, Precision, Weight};
 use serde::Serialize;
 
 use super::times::Times;
-use crate::settings;
+use crate::{device, settings};
 
 /// A device and its ceilings.
 #[derive(Clone, Debug, Serialize)]
@@ -116,7 +116,7 @@ struct Ceilings {
 }
 
 fn of_cpu(settings: &settings::Device, precision: Precision) -> Result<Ceilings, DeviceError> {
-    let peaks = CpuDevice::new(CpuOptions { threads: settings.threads, ..CpuOptions::default() })?.peaks()?;
+    let peaks = CpuDevice::new(CpuOptions { threads: settings.threads, ..device::cpu()? })?.peaks()?;
     Ok(Ceilings {
         memory: (peaks.read, "all threads read 512 MiB"),
         operations: match precision {
@@ -158,7 +158,7 @@ fn of_any(device: &dyn Device, precision: Precision) -> Result<Ceilings, DeviceE
     )?;
     Ok(Ceilings {
         memory: (copied, "a copy, bytes read and bytes written together"),
-        operations: (multiplied, "a dense product with F16 weights in the same precision"),
+        operations: (multiplied, "Argon's own dense product with F16 weights, not what the card could do"),
         floats: None,
     })
 }

@@ -28,6 +28,8 @@ struct Layer {
     ffn: usize,
     gate_up: Format,
     down: Format,
+    /// How many in one go.
+    layers: usize,
 }
 
 /// Runs the command.
@@ -44,6 +46,7 @@ pub fn run(args: MoeArgs) -> Result<(), Failure> {
         ffn,
         gate_up: args::format("--gu", &args.gu, hidden)?,
         down: args::format("--dn", &args.dn, ffn)?,
+        layers: within("--layers", args.layers, 1, 10_000)?,
     };
     let pool = within("--pool", args.cold.pool, 0, 1 << 20)? << 20;
     let one = layer.bytes().ok_or_else(|| Failure::input("--experts, -D and -F: a layer larger than any memory"))?;
@@ -54,6 +57,7 @@ pub fn run(args: MoeArgs) -> Result<(), Failure> {
     setup.expect_room(layer.activation_bytes(largest.entries()).and_then(|bytes| bytes.checked_add(cold.bytes)))?;
     let setting = object(json!({
         "experts": layer.experts, "top_k": layer.top_k, "hidden": hidden, "ffn": ffn,
+        "layers": layer.layers,
         "gate_up": layer.gate_up.name(), "down": layer.down.name(), "routing": routed.routing.name(),
     }));
     let (gate_up, down, name) = (layer.gate_up, layer.down, routed.routing.name());
@@ -62,6 +66,10 @@ pub fn run(args: MoeArgs) -> Result<(), Failure> {
         format!("E {experts}, K {top_k}, D {hidden}, F {ffn}, gate and up {gate_up}, down {down}, routing {name}"),
         cold.describe(setup.machine.cache_bytes),
         "outside the clock: routing, allocating, making weights and activations".into(),
+        match layer.layers {
+            1 => "layer: all stages in one go".into(),
+            layers => format!("layer: all stages in one go, a layer's share of a sequence of {layers}"),
+        },
         "gather: none; gate and up read their rows through the plan".into(),
     ];
     let mut report = setup.report(setting, notes);
@@ -168,14 +176,15 @@ impl Chunk {
         })
     }
 
-    /// The layer as a whole, then each stage by itself, both in the order of a layer.
+    /// Layers as a whole, one after the other, then each stage by itself, both in the order of a layer.
     fn measure(&self, setup: &Setup, layer: &Layer, report: &mut Report) -> Result<(), Failure> {
         let tokens = self.plan.shape().tokens();
         let stages = |i: usize| {
             let set = i % self.gate_up.len();
             [&self.planning, &self.gate_up[set], &self.down[set], &self.combine]
         };
-        let whole = setup.time(|i| stages(i).to_vec())?;
+        let layers = layer.layers;
+        let whole = setup.time(|i| (i * layers..(i + 1) * layers).flat_map(stages).collect())?.part(layers);
         let mut seconds = [const { Vec::new() }; 4];
         let device = setup.device.as_ref();
         setup.measure(|i| {

@@ -183,14 +183,16 @@ fn stages_alone(setup: &Setup, chunk: &Chunk, report: &mut Report) -> Result<(),
     Ok(())
 }
 
+/// Of a whole plan the bytes are counted: every word of it once.
 fn record(setup: &Setup, chunk: &Chunk, stage: &str, variant: &str, times: Times) -> Record {
-    Record::new(chunk.shape.tokens(), stage, variant, times, Work::default(), &setup.machine)
+    let bytes = words(&chunk.shape).filter(|_| stage == "plan").map(|words| 4.0 * words as f64);
+    Record::new(chunk.shape.tokens(), stage, variant, times, Work { bytes, ..Work::default() }, &setup.machine)
 }
 
 /// The device of the processor with a variant.
 fn cpu(setup: &Setup, plan: Variant) -> Result<CpuDevice, Failure> {
-    let options = CpuOptions { threads: setup.settings.threads, plan, ..CpuOptions::default() };
-    CpuDevice::new(options).map_err(device_failure)
+    let options = device::cpu().map_err(device_failure)?;
+    CpuDevice::new(CpuOptions { threads: setup.settings.threads, plan, ..options }).map_err(device_failure)
 }
 
 /// Times whole plans of all layers, a layer's share of it, for every variant of the device; one that the device refuses is noted.

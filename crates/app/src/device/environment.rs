@@ -1,4 +1,4 @@
-//! What the environment says about directories, and for tests about a GPU's limits.
+//! What the environment says about directories, and for tests about a GPU's limits and the processor's instructions.
 
 use std::env;
 use std::path::PathBuf;
@@ -49,4 +49,9 @@ pub fn listed<const N: usize>(name: &str, words: [&str; N]) -> Result<[bool; N],
         return Err(format!("{name} has {word:?}; it may have {}", words.join(", ")));
     }
     Ok(words.map(|word| found.contains(&word)))
+}
+
+/// The text that a variable holds, if it is there.
+pub fn text(name: &str) -> Option<String> {
+    env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }

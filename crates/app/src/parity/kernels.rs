@@ -150,7 +150,72 @@ fn plans(kind: DeviceKind, device: &dyn Device, settings: &Parity) -> Result<Vec
 
 #[cfg(test)]
 mod tests {
+    use argon_gguf::Bytes;
+    use argon_kernels::cpu::{CpuDevice, CpuOptions};
+    use argon_kernels::parity::Request;
+    use argon_kernels::{Buffer, DeviceError, DeviceInfo, Op, Tensor};
+
     use super::*;
+
+    /// The processor, but that nothing is added.
+    struct AddsNothing(CpuDevice);
+
+    impl Device for AddsNothing {
+        fn info(&self) -> DeviceInfo {
+            self.0.info()
+        }
+
+        fn tile_rows(&self, entries: usize, experts: usize) -> usize {
+            self.0.tile_rows(entries, experts)
+        }
+
+        fn alloc(&self, bytes: usize) -> Result<Buffer, DeviceError> {
+            self.0.alloc(bytes)
+        }
+
+        fn constant(&self, bytes: Bytes) -> Result<Buffer, DeviceError> {
+            self.0.constant(bytes)
+        }
+
+        fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {
+            self.0.write(dst, bytes)
+        }
+
+        fn read(&self, src: &Tensor, bytes: &mut [u8]) -> Result<(), DeviceError> {
+            self.0.read(src, bytes)
+        }
+
+        fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {
+            if let Op::Add(_) = op { Ok(()) } else { self.0.enqueue(op) }
+        }
+
+        fn sync(&self) -> Result<(), DeviceError> {
+            self.0.sync()
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_is_wrong_fails_the_command() {
+        let settings = Parity {
+            parts: vec![Part::Kernel(Kernel::Elementwise)],
+            device: None,
+            threads: None,
+            precision: None,
+            request: Request::default(),
+            forced: Forced::default(),
+            report: None,
+        };
+        let verdict_on = |device: Arc<dyn Device>| {
+            let mut report = Report::new();
+            report.devices.push(compare(&(DeviceKind::Cpu, device), &settings).unwrap());
+            let (all, failed) = report.count();
+            (failed, verdict(all, failed))
+        };
+        let cpu = || CpuDevice::new(CpuOptions::default()).unwrap();
+        assert!(matches!(verdict_on(Arc::new(cpu())), (0, Ok(()))));
+        let (failed, verdict) = verdict_on(Arc::new(AddsNothing(cpu())));
+        assert!(failed > 0 && matches!(verdict, Err(Failure::Work(_))), "{failed} failed");
+    }
 
     #[test]
     fn one_failure_is_a_failure_and_nothing_is_no_success() {

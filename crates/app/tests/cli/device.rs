@@ -67,3 +67,13 @@ fn an_environment_without_anything_is_enough() {
     let found = command.env_clear().env("XDG_CACHE_HOME", "cache").env("CUDA_PATH", "").output().unwrap();
     assert_fails(&found, 2, &["cuda:4095"]);
 }
+
+#[test]
+fn every_instruction_set_can_be_named() {
+    let first_line = |isa: &str| {
+        let mut command = argon(&["run", "-p", "a", "-n", "1", "--temp", "0"]);
+        command.env("ARGON_CPU_ISA", isa).output().unwrap()
+    };
+    assert!(stderr(&first_line("portable")).contains(", portable, "), "{}", stderr(&first_line("portable")));
+    assert_fails(&first_line("mmx"), 2, &["ARGON_CPU_ISA=mmx", "portable"]);
+}

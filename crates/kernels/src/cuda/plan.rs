@@ -268,11 +268,9 @@ pub(super) fn steps(device: &CudaDevice, shape: &Shape) -> Result<Vec<Step>, Dev
             step("clear", "plan_clear", 2 * device.machine().processors, 0),
             step("place", "plan_place_serial", blocks, 0),
         ],
-        PlanVariant::Packed => vec![
-            hist(),
-            step("scan", "plan_scan", 1, scanned),
-            step("place", "plan_place_packed", blocks, counters),
-        ],
+        PlanVariant::Packed => {
+            vec![hist(), step("scan", "plan_scan", 1, scanned), step("place", "plan_place_packed", blocks, counters)]
+        }
         PlanVariant::Fused => vec![
             step("hist_scan", "plan_hist_scan", 1, scanned + counted),
             step("place", "plan_place_match", blocks, counters),

@@ -72,7 +72,8 @@ pub fn stages(report: &Report) -> Option<Table> {
     (!rows.is_empty()).then_some(Table { header, rows })
 }
 
-/// A row for each chunk, a column for each variant; how far the default spreads, and how much faster than `serial` it is.
+/// A row for each chunk, a column for each variant; how far the default spreads, how much faster than `serial` it is,
+/// and how fast it moves bytes.
 pub fn sequences(report: &Report) -> Table {
     let variants = variants(report, "plan");
     let row = |plan: &Shape| {
@@ -80,9 +81,12 @@ pub fn sequences(report: &Report) -> Table {
         let cells = variants.iter().map(|variant| of(variant).map_or("refused".into(), |times| time(times.median)));
         let spread = of("auto").map_or_else(String::new, |times| format!("{} to {}", time(times.p10), time(times.p90)));
         let faster = of("serial").zip(of("auto")).map(|(serial, auto)| format!("{:.1}x", serial.median / auto.median));
-        size(plan).into_iter().chain(cells).chain([spread, faster.unwrap_or_default()]).collect()
+        let auto = find(report, plan.tokens, "plan", "auto");
+        let rate = auto.map_or_else(Default::default, |record| [record.gigabytes(), record.of_memory()]);
+        size(plan).into_iter().chain(cells).chain([spread, faster.unwrap_or_default()]).chain(rate).collect()
     };
-    let header = SIZE.iter().chain(&variants).chain(&["p10 to p90 of auto", "serial / auto"]);
+    let header =
+        SIZE.iter().chain(&variants).chain(&["p10 to p90 of auto", "serial / auto", "GB/s of auto", "of memory"]);
     let measured = |plan: &&Shape| variants.iter().any(|variant| find(report, plan.tokens, "plan", variant).is_some());
     let rows = report.plans.iter().filter(measured).map(row).collect();
     Table { header: header.map(|name| (*name).into()).collect(), rows }
