@@ -9,17 +9,15 @@ mod dense;
 mod gather;
 mod load;
 mod machine;
-pub mod model;
+mod model;
 mod moe;
 mod outputs;
-pub mod page;
+mod page;
 mod plan;
-pub mod report;
-pub mod routing;
+mod report;
 mod setup;
 mod speed;
 mod stage;
-pub mod times;
 
 use clap::{Args, Subcommand};
 

@@ -27,6 +27,7 @@ mod failure;
 mod inspect;
 mod interrupt;
 mod logits;
+mod measure;
 mod model;
 mod npy;
 mod output;

@@ -3,7 +3,6 @@
 //! Standard output gets the continuation and nothing else; everything about the run goes to standard error.
 
 mod chat;
-pub mod profile;
 mod saved;
 pub mod template;
 mod writer;
@@ -16,12 +15,12 @@ use argon_gguf::Gguf;
 
 use crate::failure::{Failure, OrFail};
 use crate::interrupt::Interrupt;
+use crate::measure::profile::Profiler;
 use crate::progress::Timings;
 use crate::prompt::{Prompt, Source};
 use crate::settings::{CHAT_CONTEXT, Run};
 use crate::{model, output};
 use chat::Chat;
-use profile::Profiler;
 use saved::{Contents, Saved, save};
 use writer::{End, Writer};
 

@@ -4,9 +4,9 @@ use argon_gguf::Format;
 use clap::Args;
 
 use super::outputs::OutputArgs;
-use super::routing::{Routing, Source};
 use crate::args::DeviceArgs;
 use crate::failure::Failure;
+use crate::measure::routing::{Routing, Source};
 use crate::settings::{refused, weight_format, within};
 
 /// More tokens in a chunk than anybody prefills at once.

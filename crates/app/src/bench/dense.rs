@@ -11,8 +11,8 @@ use super::args::{self, DenseArgs};
 use super::cold::{self, Cold};
 use super::report::{Record, Report, Work};
 use super::setup::{Setup, normal, object};
-use super::times::time;
 use crate::failure::{Failure, stdout_failure};
+use crate::measure::times::time;
 use crate::settings::within;
 
 /// Runs the command.

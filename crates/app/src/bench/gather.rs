@@ -11,10 +11,11 @@ use serde_json::json;
 
 use super::args::{self, GatherArgs, Routed};
 use super::plan;
-use super::report::{self, Record, Report, Work};
+use super::report::{Record, Report, Work};
 use super::setup::{Setup, device_failure, normal, object};
-use super::times::{digits, time};
 use crate::failure::{Failure, OrFail, stdout_failure};
+use crate::measure::layout::Layout;
+use crate::measure::times::{digits, time};
 use crate::table;
 
 /// Runs the command.
@@ -77,7 +78,7 @@ fn measure(setup: &Setup, routed: &Routed, tokens: usize, hidden: usize, report:
         let work = Work { bytes, ..Work::default() };
         report.records.push(Record::new(tokens, "gather", variant, times, work, &setup.machine));
     }
-    report.plans.push(report::Shape::of(&plan));
+    report.plans.push(Layout::of(&plan));
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use argon_kernels::op::{Copy, Epilogue, Gemm, RowMap};
 use argon_kernels::{DType, Device, DeviceError, Op, Precision, Weight};
 use serde::Serialize;
 
-use super::times::Times;
+use crate::measure::times::Times;
 use crate::{device, settings};
 
 /// A device and its ceilings.

@@ -21,10 +21,10 @@ use crate::about::About;
 use crate::failure::{Failure, OrFail, stdout_failure};
 use crate::inspect::census;
 use crate::interrupt::Interrupt;
+use crate::measure::profile::{Profile, Profiler};
 use crate::model;
 use crate::page::Page;
 use crate::page::bars::{self, Row};
-use crate::run::profile::{Profile, Profiler};
 use crate::settings::{self, BenchTest};
 
 /// What was measured on what.

@@ -12,11 +12,12 @@ use super::args::{self, MoeArgs, Routed};
 use super::cold::{self, Cold};
 use super::machine::Machine;
 use super::plan;
-use super::report::{self, Record, Report, Work};
+use super::report::{Record, Report, Work};
 use super::setup::{Setup, device_failure, normal, object};
 use super::stage::OF_LAYER;
-use super::times::{Times, UNMEASURED, time};
 use crate::failure::{Failure, OrFail, stdout_failure};
+use crate::measure::layout::Layout;
+use crate::measure::times::{Times, UNMEASURED, time};
 use crate::settings::within;
 
 /// The sizes of a layer.
@@ -205,20 +206,20 @@ impl Chunk {
         let (bytes, operations) = (sum(|work| work.bytes), sum(|work| work.operations));
         let all = Work { bytes, operations, ceiling: None };
         report.records.push(Record::new(tokens, "layer", "", whole, all, &setup.machine));
-        report.plans.push(report::Shape::of(&self.plan));
+        report.plans.push(Layout::of(&self.plan));
         Ok(())
     }
 
     /// Bytes of the weights of the experts that got a token: of gate and up, and of down.
     fn weight_bytes(&self, layer: &Layer) -> [f64; 2] {
-        let active = f64::from(report::Shape::of(&self.plan).active);
+        let active = f64::from(Layout::of(&self.plan).active);
         let of = |format: Format, rows: usize, cols| (format.row_bytes(cols).unwrap_or(0) * rows) as f64 * active;
         [2.0 * of(layer.gate_up, layer.ffn, layer.hidden), of(layer.down, layer.hidden, layer.ffn)]
     }
 
     /// The least that each stage has to do: every active expert's weights are read once, every row once.
     fn work(&self, layer: &Layer, machine: &Machine) -> [Work; 4] {
-        let shape = report::Shape::of(&self.plan);
+        let shape = Layout::of(&self.plan);
         let (kept, tokens) = (f64::from(shape.kept), shape.tokens as f64);
         let (hidden, ffn) = (layer.hidden as f64, layer.ffn as f64);
         let [gate_up, down] = self.weight_bytes(layer);

@@ -1,13 +1,12 @@
 //! A bench's report as pictures.
 
 use super::plan::tables;
-use super::report::{Record, Report, Shape};
+use super::report::{Record, Report};
 use super::stage::{OF_LAYER, OF_PLAN, legend, series};
-use super::times::{digits, time, unit};
+use crate::measure::pictures;
+use crate::measure::times::{digits, time, unit};
 use crate::page::bars::{self, Row};
-use crate::page::lines::{self, Line, Spacing};
 use crate::page::roofline::{self, Point};
-use crate::page::scale::Base;
 use crate::page::{Page, heat};
 
 /// The whole page.
@@ -22,7 +21,7 @@ pub fn of(report: &Report) -> String {
     }
     if !report.plans.is_empty() {
         let named = report.plans.iter().map(|plan| (format!("T = {}", plan.tokens), plan.clone()));
-        routing(&mut page, "each number of tokens", &named.collect::<Vec<_>>());
+        pictures::routing(&mut page, "each number of tokens", &named.collect::<Vec<_>>());
     }
     if !report.loads.is_empty() {
         let text =
@@ -222,38 +221,4 @@ fn roof(page: &mut Page, report: &Report, points: &[Point], names: &[(usize, &st
     );
     let svg = roofline::draw(points, m.memory_bytes_per_s, m.operations_per_s, names, "roofline");
     page.picture("Roofline", &text, &svg);
-}
-
-/// How many rows the experts got, and what padding to whole tiles costs, for plans by name: those of `whose`.
-pub fn routing(page: &mut Page, whose: &str, plans: &[(String, Shape)]) {
-    let by_rank = |(name, plan): &(String, Shape)| {
-        let loaded = plan.rows_per_expert.iter().take_while(|rows| **rows > 0).enumerate();
-        let points = loaded.map(|(i, &rows)| [i as f64, f64::from(rows)]);
-        Line { name: name.clone(), points: points.collect(), marks: Vec::new() }
-    };
-    let active = plans.iter().map(|(name, plan)| format!("{} of {} ({name})", plan.active, plan.rows_per_expert.len()));
-    let active = active.collect::<Vec<_>>().join(", ");
-    let text = format!("Of {whose}: experts in the order of their load. Experts that have rows: {active}.");
-    let lines: Vec<Line> = plans.iter().map(by_rank).collect();
-    let axes = ["experts, the one with the most rows first", "rows of an expert"];
-    let svg = lines::draw(&lines, [Spacing::Linear, Spacing::Log(Base::Ten)], axes, "rows of each expert");
-    page.picture("Rows of each expert", &text, &svg);
-
-    let share = |plan: &Shape, tile: u32| {
-        let rows = plan.rows_in_tiles_of(tile);
-        if rows == 0 { 0.0 } else { 100.0 * f64::from(rows - plan.kept) / f64::from(rows) }
-    };
-    let padding = |(name, plan): &(String, Shape)| Line {
-        name: name.clone(),
-        points: (0..=7).map(|i| 1 << i).map(|tile| [f64::from(tile), share(plan, tile)]).collect(),
-        marks: vec![(
-            [f64::from(plan.tile), share(plan, plan.tile)],
-            format!("{:.1} % of {} rows are padding in tiles of {}", share(plan, plan.tile), plan.rows, plan.tile),
-        )],
-    };
-    let lines: Vec<Line> = plans.iter().map(padding).collect();
-    let axes = ["rows of a tile", "padding, % of all rows"];
-    let svg = lines::draw(&lines, [Spacing::Log(Base::Two), Spacing::Linear], axes, "padding by tile height");
-    let text = "Every expert's rows are padded to whole tiles. The dots are the tile heights that the device chose.";
-    page.picture("Padding", text, &svg);
 }

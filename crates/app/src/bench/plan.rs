@@ -20,11 +20,12 @@ use argon_plan::{Buffers, Plan, Shape, Variant, stages};
 use serde_json::json;
 
 use super::args::{PlanArgs, Routed};
-use super::report::{self, Record, Report, Work};
+use super::report::{Record, Report, Work};
 use super::setup::{Setup, device_failure, object};
-use super::times::{Times, UNMEASURED};
 use crate::device;
 use crate::failure::{Failure, OrFail, stdout_failure};
+use crate::measure::layout::{self, Layout};
+use crate::measure::times::{Times, UNMEASURED};
 use crate::settings::within;
 
 /// Entries of all layers together: beyond that, layers share their choices.
@@ -61,9 +62,9 @@ pub fn run(args: PlanArgs) -> Result<(), Failure> {
         setup.go_on()?;
         let tile = setup.device.tile_rows(tokens * top_k, experts);
         let chunk = Chunk::new(&routed, shape(tokens, top_k, experts, tile)?, layers);
-        report.plans.push(report::Shape::of(&chunk.plan(0)?));
+        report.plans.push(Layout::of(&chunk.plan(0)?));
         if Some(&tokens) == routed.tokens.iter().max() {
-            let loads = |layer| chunk.plan(layer).map(|plan| report::loads(&plan));
+            let loads = |layer| chunk.plan(layer).map(|plan| layout::loads(&plan));
             report.loads = (0..chunk.ids.len()).map(loads).collect::<Result<_, _>>()?;
         }
         if setup.machine.device == "cpu" {

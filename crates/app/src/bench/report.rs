@@ -1,12 +1,12 @@
 //! What a bench found: one list of measurements, from which tables, files and pictures are made.
 
-use argon_plan::{Plan, meta};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::machine::Machine;
-use super::times::{Times, digits};
 use crate::about::About;
+use crate::measure::layout::Layout;
+use crate::measure::times::{Times, digits};
 
 /// Everything that was measured in one run of a bench.
 #[derive(Debug, Serialize)]
@@ -29,7 +29,7 @@ pub struct Report {
     /// The measurements.
     pub records: Vec<Record>,
     /// How the tokens met the experts, for each chunk of the first layer.
-    pub plans: Vec<Shape>,
+    pub plans: Vec<Layout>,
     /// Entries of each expert `[layer][E]` of the longest chunk, where layers differ.
     pub loads: Vec<Vec<u32>>,
 }
@@ -124,58 +124,6 @@ impl Record {
             operations_share: operations_per_s.map(|rate| rate / ceiling),
         }
     }
-}
-
-/// How the entries of a chunk lie in its plan.
-#[derive(Clone, Debug, Serialize)]
-pub struct Shape {
-    /// T.
-    pub tokens: usize,
-    /// Blocks of 1024 entries.
-    pub blocks: u32,
-    /// Rows of a tile.
-    pub tile: u32,
-    /// Rows with their padding.
-    pub rows: u32,
-    /// Entries that have a row.
-    pub kept: u32,
-    /// Experts with entries.
-    pub active: u32,
-    /// Entries of each expert, the largest first.
-    pub rows_per_expert: Vec<u32>,
-}
-
-impl Shape {
-    /// Of a plan.
-    pub fn of(plan: &Plan) -> Shape {
-        let word = |index: usize| plan.meta()[index];
-        let mut rows_per_expert = loads(plan);
-        rows_per_expert.sort_unstable_by(|a, b| b.cmp(a));
-        Shape {
-            tokens: plan.shape().tokens(),
-            blocks: word(meta::BLOCKS),
-            tile: word(meta::TILE),
-            rows: word(meta::ROWS),
-            kept: word(meta::KEPT),
-            active: word(meta::ACTIVE),
-            rows_per_expert,
-        }
-    }
-
-    /// Rows with padding in tiles of `tile` rows.
-    pub fn rows_in_tiles_of(&self, tile: u32) -> u32 {
-        self.rows_per_expert.iter().map(|rows| rows.div_ceil(tile) * tile).sum()
-    }
-}
-
-/// Entries of each expert.
-pub fn loads(plan: &Plan) -> Vec<u32> {
-    let experts = plan.shape().experts();
-    let mut loads = vec![0; experts];
-    for counts in plan.bcnt().chunks_exact(experts) {
-        loads.iter_mut().zip(counts).for_each(|(load, count)| *load += count);
-    }
-    loads
 }
 
 impl Report {

@@ -14,10 +14,10 @@ use super::machine::Machine;
 use super::outputs::OutputArgs;
 use super::page;
 use super::report::Report;
-use super::times::Times;
 use crate::about::About;
 use crate::failure::{Failure, OrFail};
 use crate::interrupt::Interrupt;
+use crate::measure::times::Times;
 use crate::{device, settings};
 
 /// A device that is ready to be measured.

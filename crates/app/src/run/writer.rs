@@ -11,9 +11,9 @@ use argon_engine::tokenizer::Tokenizer;
 use argon_engine::{EngineError, Logits, LogitsOut, Progress, Session};
 
 use crate::failure::{Failure, OrFail, stdout_failure};
+use crate::measure::profile::Profiler;
 use crate::model;
 use crate::progress::{Phase, PrefillBar, Timings};
-use crate::run::profile::Profiler;
 use crate::words::counted;
 
 /// How a continuation came to its end.

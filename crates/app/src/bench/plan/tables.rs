@@ -2,8 +2,9 @@
 
 use std::io::{self, Write};
 
-use crate::bench::report::{Record, Report, Shape};
-use crate::bench::times::time;
+use crate::bench::report::{Record, Report};
+use crate::measure::layout::Layout;
+use crate::measure::times::time;
 use crate::table;
 
 /// A table, to be written as text or drawn on a page.
@@ -42,7 +43,7 @@ fn variants<'a>(report: &'a Report, stage: &str) -> Vec<&'a str> {
 }
 
 /// What every row begins with.
-fn size(plan: &Shape) -> [String; 3] {
+fn size(plan: &Layout) -> [String; 3] {
     [plan.tokens.to_string(), plan.blocks.to_string(), plan.rows.to_string()]
 }
 
@@ -76,7 +77,7 @@ pub fn stages(report: &Report) -> Option<Table> {
 /// and how fast it moves bytes.
 pub fn sequences(report: &Report) -> Table {
     let variants = variants(report, "plan");
-    let row = |plan: &Shape| {
+    let row = |plan: &Layout| {
         let of = |variant| find(report, plan.tokens, "plan", variant).map(|record| record.times);
         let cells = variants.iter().map(|variant| of(variant).map_or("refused".into(), |times| time(times.median)));
         let spread = of("auto").map_or_else(String::new, |times| format!("{} to {}", time(times.p10), time(times.p90)));
@@ -87,7 +88,7 @@ pub fn sequences(report: &Report) -> Table {
     };
     let header =
         SIZE.iter().chain(&variants).chain(&["p10 to p90 of auto", "serial / auto", "GB/s of auto", "of memory"]);
-    let measured = |plan: &&Shape| variants.iter().any(|variant| find(report, plan.tokens, "plan", variant).is_some());
+    let measured = |plan: &&Layout| variants.iter().any(|variant| find(report, plan.tokens, "plan", variant).is_some());
     let rows = report.plans.iter().filter(measured).map(row).collect();
     Table { header: header.map(|name| (*name).into()).collect(), rows }
 }

@@ -13,11 +13,11 @@ use argon_kernels::DeviceError;
 use argon_plan::{Plan, Shape, Variant};
 use serde::Serialize;
 
+use super::layout::Layout;
+use super::pictures;
+use super::routing::{self, Recorded};
+use super::times::{digits, time, unit};
 use crate::about::About;
-use crate::bench::page::routing as routing_pictures;
-use crate::bench::report;
-use crate::bench::routing::{self, Recorded};
-use crate::bench::times::{digits, time, unit};
 use crate::failure::{Failure, OrFail};
 use crate::interrupt::Interrupt;
 use crate::output;
@@ -120,7 +120,7 @@ impl Profiler {
     }
 
     /// How the first chunk lies in the plans of the first, the middle and the last layer.
-    fn plans(&self, chunk: usize) -> Vec<(String, report::Shape)> {
+    fn plans(&self, chunk: usize) -> Vec<(String, Layout)> {
         let (info, device) = (self.engine.info(), self.engine.device());
         let mut layers = vec![0, info.layers / 2, info.layers.saturating_sub(1)];
         layers.dedup();
@@ -131,7 +131,7 @@ impl Profiler {
             let shape =
                 Shape::new(tokens, info.experts_used, info.experts, device.tile_rows(ids.len(), info.experts)).ok()?;
             let plan = Plan::build(shape, ids, &vec![0; ids.len()], Variant::default()).ok()?;
-            (tokens > 0).then(|| (format!("layer {layer}"), report::Shape::of(&plan)))
+            (tokens > 0).then(|| (format!("layer {layer}"), Layout::of(&plan)))
         };
         layers.into_iter().filter_map(plan).collect()
     }
@@ -175,7 +175,7 @@ pub struct Profile {
     /// Entries of each expert, `[layer][E]`.
     loads: Vec<Vec<u32>>,
     /// How a chunk lies in the plans of some layers.
-    plans: Vec<(String, report::Shape)>,
+    plans: Vec<(String, Layout)>,
 }
 
 /// Time spent.
@@ -299,7 +299,7 @@ impl Profile {
             digits(self.peak())
         );
         page.picture("Load of the experts", &text, &heat::draw(&self.loads, "load of experts"));
-        routing_pictures(page, "the first, the middle and the last layer", &self.plans);
+        pictures::routing(page, "the first, the middle and the last layer", &self.plans);
         let rows = self.by_time().map(|spent| {
             vec![spent.stage.to_owned(), time(spent.seconds), self.share(spent.seconds), self.each(spent.seconds)]
         });
