@@ -125,15 +125,15 @@ fn with_tiles(options: CudaOptions, asked: Option<Tiles>) -> Result<Arc<dyn Devi
 /// How the processor is set up here: tests of this command name its instruction set by `ARGON_CPU_ISA`.
 ///
 /// # Errors
-/// [`DeviceError::Unsupported`] for one that this processor has not.
+/// [`DeviceError::Failed`] for one that this processor has not.
 pub fn cpu() -> Result<CpuOptions, DeviceError> {
     let Some(wanted) = environment::text("ARGON_CPU_ISA") else { return Ok(CpuOptions::default()) };
     match Isa::available().into_iter().find(|isa| isa.name() == wanted) {
         Some(isa) => Ok(CpuOptions { isa: Some(isa), ..CpuOptions::default() }),
         None => {
             let all: Vec<_> = Isa::available().into_iter().map(Isa::name).collect();
-            let what = format!("ARGON_CPU_ISA={wanted}; this processor has {}", all.join(", "));
-            Err(DeviceError::Unsupported { device: "cpu".into(), what })
+            let what = format!("ARGON_CPU_ISA is {wanted}; this processor has {}", all.join(", "));
+            Err(DeviceError::Failed { device: "cpu".into(), what })
         }
     }
 }
