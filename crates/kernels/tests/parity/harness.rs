@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use argon_gguf::{Bytes, Format};
 use argon_kernels::cpu::{CpuDevice, CpuOptions};
-use argon_kernels::parity::weights::Rng;
 use argon_kernels::reference::ReferenceDevice;
 use argon_kernels::{Buffer, DType, Device, DeviceError, Op, Tensor, Weight};
 use half::f16;
@@ -60,13 +59,13 @@ pub const fn within(abs: f64) -> Tolerance {
 pub struct Arena<'d> {
     device: &'d dyn Device,
     layout: Layout,
-    random: RefCell<Rng>,
+    random: RefCell<u64>,
     tensors: RefCell<Vec<(String, Tensor)>>,
 }
 
 impl<'d> Arena<'d> {
     pub fn new(device: &'d dyn Device, layout: Layout) -> Self {
-        Self { device, layout, random: RefCell::new(Rng::new(7)), tensors: RefCell::default() }
+        Self { device, layout, random: RefCell::new(7), tensors: RefCell::default() }
     }
 
     pub fn device(&self) -> &'d dyn Device {
@@ -75,12 +74,16 @@ impl<'d> Arena<'d> {
 
     /// A random word.
     pub fn word(&self) -> u64 {
-        self.random.borrow_mut().bits()
+        let mut state = self.random.borrow_mut();
+        *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
     }
 
     /// A random number from -1 to 1.
     pub fn unit(&self) -> f32 {
-        2.0 * self.random.borrow_mut().uniform() - 1.0
+        (self.word() >> 40) as f32 / (1 << 23) as f32 - 1.0
     }
 
     /// An output, polluted.
