@@ -1,18 +1,21 @@
 //! Times of the operations beside the products, at the shapes of a qwen4exp of the released size (hidden 2560, 4 streams,
 //! 24 query and 2 key heads of 256, DeltaNet with 48 value and 16 key heads of 128, 512 experts, top 10).
 //!
-//!     cargo bench -p argon-kernels --bench ops [-- [FILTER] [T=512] [POS=0] [THREADS=n]]
+//!     cargo bench -p argon-kernels --bench ops [-- [FILTER] [T=512] [POS=0] [THREADS=n] [ISA=name|all] [SECONDS=0.5]]
 //!
-//! One line per op: median and minimum of the runs that fit half a second, in milliseconds.
+//! One line per op: instruction set, median and minimum of the runs that fit the time, in milliseconds. `ISA=all` takes every
+//! instruction set in turn: an elementwise kernel's variants are the copies that are compiled for each. The products at the
+//! end are there for what follows them, fused or in a pass of its own: `product` alone, with an epilogue, and what a pass over
+//! its result takes at least (`add` where there is one).
 
 use std::num::NonZero;
 use std::time::{Duration, Instant};
 
 use argon_gguf::{Bytes, Format};
 use argon_kernels::DType::{F16, F32, I32};
-use argon_kernels::cpu::{CpuDevice, CpuOptions};
+use argon_kernels::cpu::{CpuDevice, CpuOptions, Isa};
 use argon_kernels::op::*;
-use argon_kernels::{DType, Device, Op, Tensor, Weight};
+use argon_kernels::{DType, Device, Op, Precision, Tensor, Weight};
 use argon_plan::Shape;
 
 const D: usize = 2560;
@@ -104,7 +107,7 @@ impl Bench {
         let (gate, weight) = (self.f32([t, 48, 128]), self.f32([1, 1, 128]));
         let x = delta.clone();
         let norm = GatedNorm { x, gate, weight, eps: 1e-6, activation: Activation::Sigmoid, out: delta };
-        ops.push(("gated_norm [T,32,128]", norm.into()));
+        ops.push(("gated_norm [T,48,128]", norm.into()));
 
         let (value, out) = (self.f32([t, 1, D]), self.f32([t, S, D]));
         let gate = PleGate { key: streams.clone(), query: normed.clone(), value, out: out.clone() };
@@ -130,14 +133,56 @@ impl Bench {
         ops.push(("plan", Plan { ids, weights: weights.clone(), plan: plan.clone() }.into()));
         let (rows, y, gate) = (self.f32([shape.max_rows(), 1, D]), self.f32([t, 1, D]), self.f32([t, 1, 1]));
         let shared = Some(Shared { y, gate: Some(gate) });
-        let combine = Combine { rows, weights, plan, shared, accumulate: false, out: hidden.clone() };
+        let combine = Combine { rows, weights, plan: plan.clone(), shared, accumulate: false, out: hidden.clone() };
         ops.push(("combine", combine.into()));
+
+        let (x16, exponents) = (self.tensor(F16, [t, 1, D]), self.tensor(I32, [1, 1, shape.max_rows()]));
+        let out = self.tensor(F16, [shape.max_rows(), 1, D]);
+        let gather = Gather { x: hidden.clone(), plan: plan.clone(), exponents: Some(exponents), out: out.clone() };
+        ops.push(("gather f32", gather.into()));
+        ops.push(("gather f16", Gather { x: x16.clone(), plan, exponents: None, out }.into()));
+        ops.push(("copy to f16 [T,1,2560]", Copy { src: hidden.clone(), dst: x16 }.into()));
 
         let table = self.device.constant(Bytes::from(vec![7; 1000 * 10 * 144])).unwrap();
         let table = Weight::dense(table, Format::Q4_K, 1, 1000, D).unwrap();
         let ids = self.tensor(I32, [t, 1, 1]);
         ops.push(("embed Q4_K", Embed { table, ids, out: hidden }.into()));
+        self.products(t, &mut ops);
         ops
+    }
+
+    /// Products with what follows them.
+    fn products(&mut self, t: usize, ops: &mut Vec<(&'static str, Op)>) {
+        let mut product = |name, x: &Tensor, w: &Weight, epilogue, out: &Tensor| {
+            let (x, w, out, rows) = (x.clone(), w.clone(), out.clone(), RowMap::Identity);
+            ops.push((name, Gemm { x, w, bias: None, rows, epilogue, precision: Precision::Int8, out }.into()));
+        };
+        let (hidden, h, low, normed) =
+            (self.f32([t, 1, D]), self.f32([t, 1, 640]), self.f32([t, 1, 320]), self.f32([t, S, D]));
+        let [gate, up] = [self.q8(640, D), self.q8(640, D)];
+        product("product 640x2560", &hidden, &gate, Epilogue::Store, &h);
+        product("product 640x2560, SwiGLU", &hidden, &gate, Epilogue::SwiGlu { up }, &h);
+        let down = self.q8(D, 640);
+        product("product 2560x640", &h, &down, Epilogue::Store, &hidden);
+        product("product 2560x640, add", &h, &down, Epilogue::Accumulate, &hidden);
+        let down = self.q8(320, S * D);
+        product("product 320x10240", &normed.flat(), &down, Epilogue::Store, &low);
+        product("product 320x10240, SiLU", &normed.flat(), &down, Epilogue::Silu { scale: 0.25 }, &low);
+        let (up, streams) = (self.q8(S * D, 320), self.f32([t, 1, S * D]));
+        product("product 10240x320", &low, &up, Epilogue::Store, &streams);
+        product("product 10240x320, mean", &low, &up, Epilogue::GateMean { normed: normed.clone() }, &hidden);
+        ops.push(("add [T,1,2560]", Add { src: self.f32([t, 1, D]), dst: hidden }.into()));
+        ops.push(("copy [T,4,2560]", Copy { src: normed.flat(), dst: streams }.into()));
+    }
+
+    /// A weight in Q8_0.
+    fn q8(&mut self, rows: usize, cols: usize) -> Weight {
+        let scale = half::f16::from_f32(0.01).to_le_bytes();
+        let blocks = 0..rows * cols / 32;
+        let bytes: Vec<u8> =
+            blocks.flat_map(|_| scale.into_iter().chain([(self.unit() * 127.0) as i8 as u8; 32])).collect();
+        let buffer = self.device.constant(Bytes::from(bytes)).unwrap();
+        Weight::dense(buffer, Format::Q8_0, 1, rows, cols).unwrap()
     }
 }
 
@@ -147,25 +192,33 @@ fn main() {
     let (t, pos) = (number("T=").unwrap_or(512), number("POS=").unwrap_or(0));
     let filter = arguments.iter().find(|a| !a.contains('=')).cloned().unwrap_or_default();
     let threads = number("THREADS=").and_then(NonZero::new);
-    let device = CpuDevice::new(CpuOptions { threads, ..CpuOptions::default() }).unwrap();
-    println!("{}, T = {t}, POS = {pos}", device.info().name);
-    let mut bench = Bench { device, random: 1 };
-    for (name, op) in bench.ops(t, pos) {
-        if matches!(op, Op::Route(_) | Op::Plan(_) | Op::SelectBlocks(_)) {
-            bench.device.enqueue(&op).unwrap(); // what follows depends on their integers
-        }
-        if name.contains(&filter) {
-            let times = sorted_times(|| bench.device.enqueue(&op).unwrap());
-            println!("{name:24} {:9.3} {:9.3} ms", times[times.len() / 2], times[0]);
+    let text = |key: &str| arguments.iter().find_map(|a| a.strip_prefix(key));
+    let seconds = text("SECONDS=").map_or(0.5, |seconds| seconds.parse().expect("a number of seconds"));
+    let isas = match text("ISA=") {
+        None => vec![Isa::detect()],
+        Some(name) => Isa::available().into_iter().filter(|isa| name == "all" || isa.name() == name).collect(),
+    };
+    for isa in isas {
+        let options = CpuOptions { threads, isa: Some(isa), ..CpuOptions::default() };
+        let mut bench = Bench { device: CpuDevice::new(options).unwrap(), random: 1 };
+        println!("{}, T = {t}, POS = {pos}", bench.device.info().name);
+        for (name, op) in bench.ops(t, pos) {
+            if matches!(op, Op::Route(_) | Op::Plan(_) | Op::SelectBlocks(_)) {
+                bench.device.enqueue(&op).unwrap(); // what follows depends on their integers
+            }
+            if name.contains(&filter) {
+                let times = sorted_times(seconds, || bench.device.enqueue(&op).unwrap());
+                println!("{name:26} {:8} {:9.3} {:9.3} ms", isa.name(), times[times.len() / 2], times[0]);
+            }
         }
     }
 }
 
-/// Milliseconds of the runs that fit half a second, at least three.
-fn sorted_times(run: impl Fn()) -> Vec<f64> {
+/// Milliseconds of the runs that fit the time, at least three.
+fn sorted_times(seconds: f64, run: impl Fn()) -> Vec<f64> {
     let mut times = Vec::new();
     let start = Instant::now();
-    while times.len() < 3 || start.elapsed() < Duration::from_millis(500) {
+    while times.len() < 3 || start.elapsed() < Duration::from_secs_f64(seconds) {
         let start = Instant::now();
         run();
         times.push(start.elapsed().as_secs_f64() * 1e3);

@@ -60,6 +60,8 @@ pub struct CpuDevice {
     pool: ThreadPool,
     isa: Isa,
     plan: argon_plan::Variant,
+    /// What products write their activations to.
+    quantised: Arc<gemm::Pool>,
     /// Held by whatever reads or writes this device's memory.
     lock: Arc<Mutex<()>>,
     info: DeviceInfo,
@@ -87,7 +89,7 @@ impl CpuDevice {
             memory: machine::memory(),
             precisions: gemm::PRECISIONS.to_vec(),
         };
-        Ok(Self { team, pool, isa, plan: options.plan, lock: Arc::default(), info })
+        Ok(Self { team, pool, isa, plan: options.plan, quantised: Arc::default(), lock: Arc::default(), info })
     }
 
     /// Runs `work` in the rayon pool in which this device's plans are made.

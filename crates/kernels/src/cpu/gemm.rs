@@ -48,6 +48,7 @@ use crate::tensor::Weight;
 use ahead::Ahead;
 use epilogue::{Finish, Target};
 use integer::Tile;
+pub(super) use quantise::Pool;
 use quantise::{Quantised, Words};
 use rows::Segment;
 pub(super) use tune::tile_rows;

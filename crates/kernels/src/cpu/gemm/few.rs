@@ -68,31 +68,53 @@ fn panel<B: Columns<N>, const N: usize, const PLANES: usize, const W: usize>(
             B::scales(avx512, &weights, run * 32 / N, &mut scales[..count], &mut mins[..count]);
         }
         let codes = weights.codes::<N>(avx512, run);
-        let group = |g: usize| [load(&scales[scaled * groups + g]), load(&mins[scaled * groups + g])];
-        let [first, last] = [group(0), group(groups - 1)];
+        let (first, last) = (scaled * groups, scaled * groups + groups - 1);
+        let first = Group { scale: load(&scales[first]), min: load(&mins[first]) };
+        let last = Group { scale: load(&scales[last]), min: load(&mins[last]) };
         for (input, sum) in inputs.iter().zip(&mut *sums) {
             let input = &input[run];
-            let scaled = |sum, [scale, min]: [__m512; 2], g: usize, before| {
-                let scaled = match before {
-                    None => _mm512_mul_ps(sum, scale),
-                    Some(before) => _mm512_fmadd_ps(sum, scale, before),
-                };
-                if B::MIN {
-                    _mm512_fmadd_ps(min, float(input[Words::<PLANES>::CORRECTION + g]), scaled)
-                } else {
-                    scaled
-                }
-            };
             let block = if B::GROUP == 32 {
-                scaled(products::<PLANES, W, 2>(&codes, input, 0, !B::MIN), first, 0, None)
+                let products = products::<PLANES, W, 2>(&codes, input, 0, !B::MIN);
+                first.scaled::<PLANES, W>(products, B::MIN, input, 0, None)
             } else {
-                let [a, b] = [0, 1].map(|g| products::<PLANES, W, 1>(&[codes[g]], input, g, !B::MIN));
-                scaled(b, last, 1, Some(scaled(a, first, 0, None)))
+                let products = [
+                    products::<PLANES, W, 1>(&[codes[0]], input, 0, !B::MIN),
+                    products::<PLANES, W, 1>(&[codes[1]], input, 1, !B::MIN),
+                ];
+                let block = first.scaled::<PLANES, W>(products[0], B::MIN, input, 0, None);
+                last.scaled::<PLANES, W>(products[1], B::MIN, input, 1, Some(block))
             };
             let total = _mm512_fmadd_ps(block, float(input[Words::<PLANES>::SCALE]), load(sum));
             // SAFETY: the aligned array is one vector long.
             unsafe { _mm512_store_ps(sum.0.as_mut_ptr(), total) };
         }
+    }
+}
+
+/// What the weights of a group share, of sixteen weight rows.
+#[derive(Clone, Copy)]
+struct Group {
+    scale: __m512,
+    min: __m512,
+}
+
+impl Group {
+    /// Products with its scale, and with its minimum where there are any, added to those of the group before.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn scaled<const PLANES: usize, const W: usize>(
+        self,
+        products: __m512,
+        with_min: bool,
+        input: &[i32; W],
+        g: usize,
+        before: Option<__m512>,
+    ) -> __m512 {
+        let scaled = match before {
+            None => _mm512_mul_ps(products, self.scale),
+            Some(before) => _mm512_fmadd_ps(products, self.scale, before),
+        };
+        if with_min { _mm512_fmadd_ps(self.min, float(input[Words::<PLANES>::CORRECTION + g]), scaled) } else { scaled }
     }
 }
 
@@ -105,24 +127,28 @@ fn products<const PLANES: usize, const W: usize, const H: usize>(
     first: usize,
     corrected: bool,
 ) -> __m512 {
-    let plane = |plane: usize| {
-        let mut sums = [_mm512_setzero_si512(); 4];
-        for (h, codes) in codes.iter().enumerate() {
-            let x = quads(&input[8 * plane + 4 * (first + h)..]);
-            for (sum, codes) in sums.iter_mut().zip(codes) {
-                *sum = _mm512_dpbusd_epi32(*sum, *codes, x);
-            }
-        }
-        of_rows(sums)
-    };
-    let mut sum = plane(PLANES - 1);
+    let mut sum = of_plane(codes, &input[8 * (PLANES - 1) + 4 * first..]);
     if corrected {
         sum = _mm512_add_epi32(sum, _mm512_set1_epi32(input[Words::<PLANES>::CORRECTION + first]));
     }
     if PLANES == 2 {
-        sum = _mm512_add_epi32(_mm512_slli_epi32::<8>(plane(0)), sum);
+        sum = _mm512_add_epi32(_mm512_slli_epi32::<8>(of_plane(codes, &input[4 * first..])), sum);
     }
     _mm512_cvtepi32_ps(sum)
+}
+
+/// The sums of products with the activations of one plane.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn of_plane<const H: usize>(codes: &[[__m512i; 4]; H], input: &[i32]) -> __m512i {
+    let mut sums = [_mm512_setzero_si512(); 4];
+    for (h, codes) in codes.iter().enumerate() {
+        let x = quads(&input[4 * h..]);
+        for (sum, codes) in sums.iter_mut().zip(codes) {
+            *sum = _mm512_dpbusd_epi32(*sum, *codes, x);
+        }
+    }
+    of_rows(sums)
 }
 
 /// Four quads of activations, for each of four weight rows.

@@ -4,6 +4,9 @@
 //! 8 bits (-127..=127), with two it has 16 (`q = 256 high + low`, each part a signed byte that is not -128), so that the
 //! same byte products serve both precisions.
 
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use super::unpack::{Coding, Order};
 use crate::cpu::CpuDevice;
 use crate::cpu::isa::{Floats, Kernel, LANES, Simd};
@@ -30,14 +33,54 @@ impl<const PLANES: usize> Words<PLANES> {
     pub const LEN: usize = Self::SCALE + 1;
 }
 
+/// Memory of activations that are no longer needed, for the next ones: zeroed memory is not for nothing.
+#[derive(Default)]
+pub(in crate::cpu) struct Pool(Mutex<Vec<Vec<i32>>>);
+
+impl Pool {
+    fn memory(&self) -> MutexGuard<'_, Vec<Vec<i32>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// At least `len` words that hold whatever they held.
+    fn take(&self, len: usize) -> Vec<i32> {
+        let kept = {
+            let mut memory = self.memory();
+            memory.iter().position(|words| words.len() >= len).map(|i| memory.swap_remove(i))
+        };
+        kept.unwrap_or_else(|| vec![0; len])
+    }
+
+    /// Keeps the larger ones of what is there and these.
+    fn give(&self, words: Vec<i32>) {
+        let mut memory = self.memory();
+        memory.push(words);
+        if memory.len() > KEPT {
+            memory.sort_unstable_by_key(|words| std::cmp::Reverse(words.len()));
+            memory.truncate(KEPT);
+        }
+    }
+}
+
+/// As many as one product needs at once: a gate's activations and those of an up matrix in another format.
+const KEPT: usize = 2;
+
 /// Rows of quantised activations.
 pub(super) struct Quantised {
+    pool: Arc<Pool>,
     /// `[row][block][word]`, or `[row][chunk of sixteen blocks][word][block]`
     words: Vec<i32>,
     /// The first word, in a cache line's first place.
     first: usize,
     /// Words of a row.
     stride: usize,
+    rows: usize,
+}
+
+impl Drop for Quantised {
+    fn drop(&mut self) {
+        self.pool.give(mem::take(&mut self.words));
+    }
 }
 
 impl Quantised {
@@ -51,7 +94,8 @@ impl Quantised {
         let blocks = x.cols() / BLOCK;
         let stride =
             if coding.across.is_some() { blocks.next_multiple_of(LANES) } else { blocks } * Words::<PLANES>::LEN;
-        let mut words = vec![0; x.rows() * stride + LANES];
+        let pool = device.quantised.clone();
+        let mut words = pool.take(x.rows() * stride + LANES);
         let first = words.as_ptr().align_offset(align_of::<Floats>());
         if stride > 0 {
             let rows = &mut words[first..][..x.rows() * stride];
@@ -61,7 +105,7 @@ impl Quantised {
                 }
             });
         }
-        Self { words, first, stride }
+        Self { pool, words, first, stride, rows: x.rows() }
     }
 
     /// Bytes of a row.
@@ -77,7 +121,7 @@ impl Quantised {
     /// All rows, as chunks of sixteen blocks of `V` words in sixteen lanes, and the chunks of a row.
     #[cfg(target_arch = "x86_64")]
     pub fn across<const V: usize>(&self) -> (&[[Floats; V]], usize) {
-        let words = &self.words[self.first..self.words.len() - (LANES - self.first)];
+        let words = &self.words[self.first..][..self.rows * self.stride];
         (bytemuck::cast_slice::<i32, Floats>(words).as_chunks().0, self.stride / (V * LANES))
     }
 }
@@ -98,6 +142,10 @@ impl<const PLANES: usize, const W: usize> Kernel for Row<'_, PLANES, W> {
         let Self { x, coding, words: all } = self;
         let zero = if coding.zero == 128 && S::WIDE_SIGNED { 0 } else { i32::from(coding.zero) };
         let (blocks, _) = x.as_chunks::<BLOCK>();
+        if coding.across.is_some() {
+            // The last chunk's lanes without a block.
+            all[blocks.len() / LANES * LANES * W..].fill(0);
+        }
         let mut lane = [0; W];
         for (b, x) in blocks.iter().enumerate() {
             let words = if coding.across.is_some() { &mut lane } else { &mut all.as_chunks_mut::<W>().0[b] };

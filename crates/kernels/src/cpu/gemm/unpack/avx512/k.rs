@@ -114,7 +114,11 @@ fn q6(blocks: [&BlockQ6_K; 4], run: usize, half: usize) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn word_by_word(rows: [&[u8; 16]; LANES]) -> [__m512i; 4] {
-    turned([0, 1, 2, 3].map(|i| beside([rows[i], rows[4 + i], rows[8 + i], rows[12 + i]])))
+    let mut quads = [_mm512_setzero_si512(); 4];
+    for (i, quads) in quads.iter_mut().enumerate() {
+        *quads = beside([rows[i], rows[4 + i], rows[8 + i], rows[12 + i]]);
+    }
+    turned(quads)
 }
 
 /// Byte `i` of every word, times `d`.
@@ -185,10 +189,12 @@ fn six_bits(heads: [&[u8; 16]; LANES], scales: &mut [Floats], mins: &mut [Floats
     let d = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(ds));
     let dmin = negated(_mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(ds))));
     let (six, two) = (_mm512_set1_epi8(63), _mm512_set1_epi8(0x30));
-    let low = |word| _mm512_and_si512(word, six);
-    let high = |word, four| _mm512_or_si512(four, _mm512_and_si512(_mm512_srli_epi32::<2>(word), two));
-    let [low_four, high_four] = nibbles(third);
-    let words = [[low(first), low(second)], [high(first, low_four), high(second, high_four)]];
+    let [scales_low, mins_low] = [_mm512_and_si512(first, six), _mm512_and_si512(second, six)];
+    let [scales_four, mins_four] = nibbles(third);
+    let scales_two = _mm512_and_si512(_mm512_srli_epi32::<2>(first), two);
+    let mins_two = _mm512_and_si512(_mm512_srli_epi32::<2>(second), two);
+    let [scales_high, mins_high] = [_mm512_or_si512(scales_four, scales_two), _mm512_or_si512(mins_four, mins_two)];
+    let words = [[scales_low, mins_low], [scales_high, mins_high]];
     for (i, [scale, min]) in words.into_iter().enumerate() {
         for byte in 0..4 {
             store_floats(scaled(scale, byte, d), &mut scales[4 * i + byte]);

@@ -59,7 +59,9 @@ fn five_bits(qs: [&[u8; 16]; 4], qh: [[u8; 4]; 4]) -> [__m512i; 2] {
 #[target_feature(enable = "avx512f,avx512bw")]
 fn unsigned(rows: [&[i8; 32]; 4]) -> [__m512i; 2] {
     let rows = rows.map(|row| -> &[[u8; 16]; 2] { bytemuck::cast_ref(row) });
-    [0, 1].map(|half| _mm512_xor_si512(beside(rows.map(|row| &row[half])), _mm512_set1_epi8(-128)))
+    let (first, last) = (beside(rows.map(|row| &row[0])), beside(rows.map(|row| &row[1])));
+    let sign = _mm512_set1_epi8(-128);
+    [_mm512_xor_si512(first, sign), _mm512_xor_si512(last, sign)]
 }
 
 /// The halves that begin up to four neighbouring blocks of each row.
