@@ -27,10 +27,7 @@ fn main() {
     let directories: Vec<_> = std::env::args_os().skip(1).map(Into::into).collect();
     let nvrtc = Nvrtc::open(&directories).unwrap_or_else(|error| panic!("{error}"));
     let start = Instant::now();
-    let work: Vec<_> = CAPABILITIES
-        .into_iter()
-        .flat_map(|c| sources(![86, 89].contains(&c)).into_iter().map(move |s| (c, s)))
-        .collect();
+    let work: Vec<_> = CAPABILITIES.into_iter().flat_map(|c| sources().into_iter().map(move |s| (c, s))).collect();
     let total = work.len();
     let (work, failures) = (Mutex::new(work), Mutex::new(Vec::new()));
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
@@ -53,9 +50,8 @@ fn main() {
     assert!(failures.is_empty(), "{} kernels do not compile", failures.len());
 }
 
-/// Every file; those that are configured for every format (8.6 and 8.9, which take the code of 8.0, for a few), row map and
-/// epilogue, and a few widths and tiles.
-fn sources(every_format: bool) -> Vec<Source> {
+/// Every file; those that are configured for every format, row map and epilogue, and a few widths and tiles.
+fn sources() -> Vec<Source> {
     let plain = FILES.iter().map(|(file, _)| *file).filter(|file| !CONFIGURED.contains(file)).map(Source::plain);
     let mut all: Vec<Source> = plain.collect();
     for (widths, rows) in [([128, 128], 32), ([17, 5], 16)] {
@@ -66,8 +62,7 @@ fn sources(every_format: bool) -> Vec<Source> {
     for (width, by_query) in [(256, false), (256, true), (64, false)] {
         all.push(Source::attention_f16([width; 2], by_query));
     }
-    let few = [Format::F32, Format::IQ2_XS, Format::IQ4_NL, Format::Q4_K, Format::MXFP4];
-    for format in Format::weights().filter(|format| every_format || few.contains(format)) {
+    for format in Format::weights() {
         all.push(Source::of_format("embed.cu", format));
         all.push(Source::product(format, 4, Map::Dense, End::Store));
         all.push(Source::narrow(format, 2, [8, 4], End::Store));

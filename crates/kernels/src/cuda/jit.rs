@@ -93,11 +93,7 @@ impl Nvrtc {
                 return Self::check(library, builtins, &file);
             }
         }
-        let searched: Vec<String> = places().map(|place| place.display().to_string()).collect();
-        Err(JitError::Missing {
-            names: NAMES[..3].join(", "),
-            searched: format!("{}, or on the library path", searched.join(", ")),
-        })
+        Err(missing(places()))
     }
 
     fn check(library: Library, builtins: Vec<Library>, file: &Path) -> Result<Self, JitError> {
@@ -218,6 +214,15 @@ impl Nvrtc {
             self.ok(self.symbol::<Get>(&get)?(program, bytes.as_mut_ptr().cast()), &get)?;
             Ok(bytes)
         }
+    }
+}
+
+/// That the library is in none of these places, nor where the loader looks.
+fn missing(places: impl Iterator<Item = PathBuf>) -> JitError {
+    let searched: Vec<String> = places.map(|place| place.display().to_string()).collect();
+    JitError::Missing {
+        names: NAMES[..3].join(", "),
+        searched: format!("{}, or on the library path", searched.join(", ")),
     }
 }
 
@@ -355,12 +360,13 @@ mod tests {
 
     #[test]
     fn a_missing_compiler_is_one_line() {
-        let nowhere = std::env::temp_dir().join("argon-no-such-directory");
-        let error = match Nvrtc::open(&[nowhere]) {
-            Err(error) => error.to_string(),
-            Ok(_) => return, // this machine has one on its library path
-        };
-        assert!(error.starts_with("NVRTC is missing") && !error.contains('\n'), "{error}");
+        let line = "NVRTC is missing: no libnvrtc.so.13, libnvrtc.so.12, libnvrtc.so in /a, /b, or on the library path (it comes with \
+                    the CUDA toolkit, or as the Python package nvidia-cuda-nvrtc)";
+        assert_eq!(missing(["/a", "/b"].map(PathBuf::from).into_iter()).to_string(), line);
+        // Where the machine has none on its library path either.
+        if let Err(error) = Nvrtc::open(&[std::env::temp_dir().join("argon-no-such-directory")]) {
+            assert!(error.to_string().starts_with("NVRTC is missing"), "{error}");
+        }
     }
 
     #[test]

@@ -55,25 +55,28 @@ fn sequence_ops(a: &Arena) -> Vec<Op> {
         scale: 0.25,
         out: a.output(name, F32, [40, 4, 16]),
     };
-    let delta = DeltaNet {
-        q: a.floats("dq", [20, 1, 24]),
-        k: a.floats("dk", [20, 1, 24]),
-        v: a.floats("dv", [20, 2, 20]),
-        alpha: a.floats("alpha", [20, 1, 2]),
-        beta: a.floats("beta", [20, 1, 2]),
+    // Token after token, and by chunks, of which a value that is none spoils 16 columns.
+    let delta = |name: &str, tokens: usize, spoil: bool| DeltaNet {
+        q: a.floats("dq", [tokens, 1, 24]),
+        k: a.floats("dk", [tokens, 1, 24]),
+        v: a.floats_by("dv", F32, [tokens, 2, 20], |i| if spoil && i == 1500 { f32::NAN } else { a.unit() }),
+        alpha: a.floats("alpha", [tokens, 1, 2]),
+        beta: a.floats("beta", [tokens, 1, 2]),
         a: a.floats_by("a", F32, [1, 1, 2], |_| -0.3),
         dt_bias: a.floats("dt_bias", [1, 1, 2]),
         heads: HeadMap::Grouped,
         eps: 1e-6,
         state: a.floats("state", [2, 24, 20]),
-        out: a.output("delta out", F32, [20, 2, 20]),
+        out: a.output(name, F32, [tokens, 2, 20]),
     };
     vec![
         attention(None, &v, "full").into(),
         attention(None, &halves, "full, f16").into(),
         attention(Some(Selection { blocks: blocks.clone(), ratio: 8 }), &v, "selected").into(),
         attention(Some(Selection { blocks, ratio: 8 }), &halves, "selected, f16").into(),
-        delta.into(),
+        delta("by token", 20, false).into(),
+        delta("by chunk", 70, false).into(),
+        delta("spoilt", 70, true).into(),
     ]
 }
 
@@ -96,7 +99,14 @@ fn layer_ops(a: &Arena) -> Vec<Op> {
         Gemm { x, w, bias: None, rows, epilogue, precision: Precision::F16, out }.into()
     };
     let up = matrices();
-    vec![
+    let gather = |source, exponents| {
+        let x = a.floats_by("tokens", source, [tokens, 1, cols], |_| a.unit());
+        let out = a.floats_by("gathered", F16, [shape.max_rows(), 1, cols], |_| 0.0);
+        Gather { x, plan: plan.clone(), out, exponents }
+    };
+    let exponents = a.ints("exponents", [1, 1, shape.max_rows()], &vec![0; shape.max_rows()]);
+    let gathers = [gather(F32, Some(exponents)), gather(F16, None)];
+    let mut ops = vec![
         Route { logits, bias: None, config, layer: 0, ids: ids.clone(), weights }.into(),
         // Of weights that are the same bits everywhere.
         Plan { ids, weights: shares.clone(), plan: plan.clone() }.into(),
@@ -111,7 +121,9 @@ fn layer_ops(a: &Arena) -> Vec<Op> {
             out: a.output("y", F32, [tokens, 1, cols]),
         }
         .into(),
-    ]
+    ];
+    ops.extend(gathers.map(Op::from));
+    ops
 }
 
 #[test]
@@ -119,6 +131,7 @@ fn a_little_of_every_op() {
     parity(TOLERANCE, small_ops);
     parity(TOLERANCE, sequence_ops);
     crate::harness::parity_in(&[crate::harness::Layout::Dense], TOLERANCE, |a, _| layer_ops(a));
+    crate::plans::a_few();
     crate::products::a_few();
     crate::streams::a_few();
 }

@@ -106,6 +106,13 @@ fn of_variant(variant: PlanVariant, shapes: &[[usize; 4]]) {
     }
 }
 
+/// For the memory checkers: every variant, over several blocks of entries.
+pub fn a_few() {
+    for variant in PlanVariant::ALL {
+        of_variant(variant, &[[700, 9, 33, 16]]);
+    }
+}
+
 /// T, K, E, tile height: one block and several, E around the warp and the block, entries across 65535.
 const SHAPES: [[usize; 4]; 13] = [
     [0, 3, 8, 8],

@@ -229,6 +229,9 @@ pub fn a_few() {
         Case { end: End::SwiGlu, ..Case::routed(format, Precision::F16, Map::Gather) }.check();
         Case::routed(format, Precision::F16, Map::Segments).check();
     }
+    for end in [End::Bias, End::Accumulate, End::Silu, End::GateMean, End::SwiGluOf(Format::Q8_0)] {
+        Case { end, ..Case::dense(Format::IQ4_NL, Precision::F16) }.check();
+    }
     // Columns in shares; a few outputs in f32; weights beyond f16.
     Case { k: 2048, tokens: 1, ..Case::dense(Format::IQ4_NL, Precision::F16) }.check();
     Case { k: 2048, n: 3, ..Case::dense(Format::F32, Precision::F32) }.check();
