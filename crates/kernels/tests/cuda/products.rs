@@ -60,14 +60,15 @@ fn bound(case: &Case) -> f64 {
         End::Silu => 1.3,
         _ => 1.0,
     };
-    // Where a few sums are the whole result, all of them may be small ones.
-    let few = if case.tokens * case.n < 16 { 3.0 } else { 1.0 };
+    // Where a few sums are the whole result, all of them may be small ones and their errors large: the distance of n numbers
+    // spreads by a share of 1 / sqrt(n).
+    let few = (1.0 + 3.0 / ((case.tokens * case.n) as f64).sqrt()).min(3.0);
     let twice = matches!(case.format, Format::Q2_K | Format::Q4_K | Format::Q5_K);
     match case.precision {
         // About sqrt(K) * 2^-25 of the sums' roundings.
         Precision::F32 => few * 1e-6f64.max((case.k as f64).sqrt() * 2f64.powi(-25)) * products,
-        // An input and a weight are rounded to f16, and a minimum before it where decode.cuh says so: each
-        // by at most 2^-11, evenly spread, and all mantissas may be the worst, 1.
+        // An input and a weight are rounded to f16, the weight twice where decode.cuh says so: each by at most 2^-11, evenly
+        // spread, and all mantissas may be the worst, 1.
         _ => 2f64.powi(-11) / 3f64.sqrt() * if twice { 3f64 } else { 2f64 }.sqrt() * products,
     }
 }

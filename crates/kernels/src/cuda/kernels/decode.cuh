@@ -68,6 +68,8 @@ DEVICE Scale product_of(u32 d, u32 n) {
 // Times such a scale, rounded once; or times an f16.
 DEVICE u32 times(u32 integers, const Scale &s) { return half2_fma(integers, s.high, half2_mul(integers, s.low)); }
 DEVICE u32 times(u32 integers, u32 scale) { return half2_mul(integers, scale); }
+// integers * d + a minimum that is such a product: rounded twice, to the size of the result and not of the minimum, which is larger.
+DEVICE u32 less(u32 integers, u32 d, const Scale &min) { return half2_add(half2_fma(integers, d, min.high), min.low); }
 
 // 8 nibbles, the lower and the upper one of each byte a pair, through the table.
 template <int OFFSET, class S> DEVICE void table_of_16(u32 q, const Sixteen &t, const S &scale, u32 out[4]) {
@@ -357,7 +359,7 @@ struct W {
 
 #elif WEIGHT_FORMAT == FORMAT_Q2_K
 // u8[16] scale and minimum of 16 weights | u8[64] of 2 bits, four that are 32 apart in a byte | f16 d | f16 dmin.
-// The minimum's product is rounded.
+// Rounded twice (less).
 struct W {
     static constexpr int BLOCK = 256, BYTES = 84, ORDER = ORDER_EIGHTS;
     typedef NoTables Tables;
@@ -371,12 +373,13 @@ struct W {
     }
     static DEVICE void decode(State &s, const u8 *block, int run, int lane, const Tables &, u32 out[4]) {
         u32 both = s.scales[run >> 2], scale = integer(both & 0x0f0f0f0fu, run & 3);
-        u32 min = half2_mul(integer(both >> 4 & 0x0f0f0f0fu, run & 3), s.dmin), minus = half2_mul(scale, HALF2_MINUS_1024);
+        const Scale min = product_of(integer(both >> 4 & 0x0f0f0f0fu, run & 3), s.dmin);
+        const u32 minus = half2_mul(scale, HALF2_MINUS_1024);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             u32 q = load_u32(block + 16 + run / 4 * 32 + 8 * lane + 4 * i) >> (run % 4 * 2) & 0x03030303u;
-            out[2 * i] = half2_fma(scaled_integers(BYTES_TO_HALF2(q, 0, 1), scale, minus), s.d, min);
-            out[2 * i + 1] = half2_fma(scaled_integers(BYTES_TO_HALF2(q, 2, 3), scale, minus), s.d, min);
+            out[2 * i] = less(scaled_integers(BYTES_TO_HALF2(q, 0, 1), scale, minus), s.d, min);
+            out[2 * i + 1] = less(scaled_integers(BYTES_TO_HALF2(q, 2, 3), scale, minus), s.d, min);
         }
     }
 };
@@ -411,7 +414,7 @@ struct W {
 
 #elif WEIGHT_FORMAT == FORMAT_Q4_K || WEIGHT_FORMAT == FORMAT_Q5_K
 // f16 d | f16 dmin | 6-bit scales and minima of runs | Q5_K: u8[32] fifth bits, one a run | u8[128] nibbles: of each pair
-// of runs the low and the high ones. The minimum's product is rounded.
+// of runs the low and the high ones. Rounded twice (less).
 struct W {
     static constexpr bool FIVE = WEIGHT_FORMAT == FORMAT_Q5_K;
     static constexpr int BLOCK = 256, BYTES = FIVE ? 176 : 144, QS = FIVE ? 48 : 16, ORDER = ORDER_EIGHTS;
@@ -427,7 +430,7 @@ struct W {
     }
     static DEVICE void decode(State &s, const u8 *block, int run, int lane, const Tables &, u32 out[4]) {
         u32 scale = integer(s.scales[run >> 2], run & 3), minus = half2_mul(scale, HALF2_MINUS_1024);
-        u32 min = half2_mul(integer(s.mins[run >> 2], run & 3), s.dmin);
+        const Scale min = product_of(integer(s.mins[run >> 2], run & 3), s.dmin);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             u32 q = load_u32(block + QS + run / 2 * 32 + 8 * lane + 4 * i) >> (run % 2 * 4) & 0x0f0f0f0fu;
@@ -435,8 +438,8 @@ struct W {
                 u32 fifth = load_u32(block + 16 + 8 * lane + 4 * i);
                 q |= (run < 4 ? fifth << (4 - run) : fifth >> (run - 4)) & 0x10101010u;
             }
-            out[2 * i] = half2_fma(scaled_integers(BYTES_TO_HALF2(q, 0, 1), scale, minus), s.d, min);
-            out[2 * i + 1] = half2_fma(scaled_integers(BYTES_TO_HALF2(q, 2, 3), scale, minus), s.d, min);
+            out[2 * i] = less(scaled_integers(BYTES_TO_HALF2(q, 0, 1), scale, minus), s.d, min);
+            out[2 * i + 1] = less(scaled_integers(BYTES_TO_HALF2(q, 2, 3), scale, minus), s.d, min);
         }
     }
 };
