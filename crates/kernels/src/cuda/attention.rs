@@ -11,11 +11,11 @@ use crate::op::Attention;
 const KEYS: usize = 32;
 
 /// What the kernels are told of these launches (host.cuh).
-pub(super) const HOST: &[(&str, usize)] = &[("ATTENTION_ARGS", size_of::<Args>()), ("ATTENTION_KEYS", KEYS)];
+pub(super) const HOST: &[(&str, usize)] = &[("ATTENTION_ARGS", size_of::<AttentionArgs>()), ("ATTENTION_KEYS", KEYS)];
 
 /// `AttentionArgs` of attention.cu and attention_f16.cu.
 #[repr(C)]
-struct Args {
+struct AttentionArgs {
     q: View,
     k: View,
     v: View,
@@ -37,7 +37,7 @@ pub(super) fn attention(device: &CudaDevice, state: &mut State, o: &Attention) -
         return Ok(());
     }
     let ratio = select.map_or(1, |select| select.ratio);
-    let args = Args {
+    let args = AttentionArgs {
         q,
         k,
         v,
@@ -104,7 +104,7 @@ fn tensor_cores(
     device: &CudaDevice,
     state: &mut State,
     o: &Attention,
-    args: &Args,
+    args: &AttentionArgs,
     by_query: bool,
 ) -> Result<(), DeviceError> {
     let heads = o.q.groups / o.k.groups;

@@ -6,6 +6,7 @@ use super::memory::View;
 use super::source::Source;
 use crate::device::DeviceError;
 use crate::op::{DeltaNet, HeadMap};
+use crate::tensor::Tensor;
 
 /// Columns of a head that one block of threads of delta_net.cu keeps, and that are marked together in delta_chunks.cu.
 const COLUMNS: usize = 16;
@@ -89,7 +90,8 @@ pub(super) fn delta_net(device: &CudaDevice, state: &mut State, o: &DeltaNet) ->
         v.first % 16 == 0 && [v.row_stride, v.group_stride].iter().all(|stride| stride % 4 == 0) && width % 4 == 0;
     for first in (0..tokens).step_by(SPAN) {
         let count = SPAN.min(tokens - first);
-        let span = |t| device.input(t).map(|view| view.span(first, count));
+        let rows = |t: &Tensor| t.rows(first..first + count);
+        let span = |t| device.input(&rows(t));
         let args = ChunkArgs {
             q: span(&o.q)?,
             k: span(&o.k)?,
@@ -99,7 +101,7 @@ pub(super) fn delta_net(device: &CudaDevice, state: &mut State, o: &DeltaNet) ->
             a: device.input(&o.a)?,
             dt_bias: device.input(&o.dt_bias)?,
             state: device.output(&o.state)?,
-            out: device.output(&o.out)?.span(first, count),
+            out: device.output(&rows(&o.out))?,
             units: scratch + memory.units,
             mixing: scratch + memory.mixing,
             factors: scratch + memory.factors,
@@ -111,9 +113,9 @@ pub(super) fn delta_net(device: &CudaDevice, state: &mut State, o: &DeltaNet) ->
         match stages.filter(|_| count >= CHUNKED_FROM) {
             Some(stages) => {
                 chunks(device, state, &args, stages)?;
-                by_token(device, state, &args, scratch + memory.norms, args.spoilt)?;
+                by_token(device, state, &args, scratch + memory.norms, Some(args.spoilt))?;
             }
-            None => by_token(device, state, &args, scratch + memory.norms, 0)?,
+            None => by_token(device, state, &args, scratch + memory.norms, None)?,
         }
     }
     Ok(())
@@ -183,8 +185,9 @@ fn by_token(
     state: &mut State,
     args: &ChunkArgs,
     norms: u64,
-    spoilt: u64,
+    spoilt: Option<u64>,
 ) -> Result<(), DeviceError> {
+    let spoilt = spoilt.unwrap_or_default();
     let &ChunkArgs { q, k, v, alpha, beta, a, dt_bias, state: m, out, grouped, eps, .. } = args;
     let args = DeltaArgs { q, k, v, alpha, beta, a, dt_bias, state: m, out, factors: norms, spoilt, grouped, eps };
     let source = Source::delta_net([k.cols as usize, v.cols as usize]);

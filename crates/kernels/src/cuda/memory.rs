@@ -113,12 +113,6 @@ impl View {
             half: 0,
         }
     }
-
-    /// Some of its rows.
-    pub fn span(self, first: usize, rows: usize) -> Self {
-        let bytes = if self.half == 1 { 2 } else { 4 };
-        Self { first: self.first + first as u64 * self.row_stride * bytes, rows: rows as u32, ..self }
-    }
 }
 
 /// The device memory behind a buffer.

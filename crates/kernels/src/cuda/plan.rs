@@ -52,7 +52,7 @@ impl PlanVariant {
     ///
     /// # Errors
     /// [`UnfitVariant`] for one that was named and has no room, or needs what the code may not use.
-    pub fn resolve(self, blocks: usize, experts: usize, card: &Card) -> Result<Self, UnfitVariant> {
+    fn resolve(self, blocks: usize, experts: usize, card: &Card) -> Result<Self, UnfitVariant> {
         let fastest = match (blocks, card.clusters) {
             (..=ALONE_BLOCKS, _) => Self::Alone,
             (..=TWO_BLOCKS, _) | (..=MANY_BLOCKS, false) => Self::Two,
@@ -99,16 +99,16 @@ impl PlanVariant {
 
 /// What a variant is chosen by, and refused for.
 #[derive(Clone, Copy, Debug)]
-pub struct Card {
+struct Card {
     /// Shared memory that a block of threads may have, in bytes.
-    pub shared: usize,
+    shared: usize,
     /// Whether the code may use clusters of thread blocks.
-    pub clusters: bool,
+    clusters: bool,
 }
 
 /// Why a plan is not computed by the variant that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UnfitVariant {
+enum UnfitVariant {
     /// Code for cards before compute capability 9.0.
     #[error("a plan by variant clustered, which needs compute capability 9.0")]
     Clusters,

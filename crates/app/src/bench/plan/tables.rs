@@ -79,7 +79,7 @@ pub fn sequences(report: &Report) -> Table {
     let variants = variants(report, "plan");
     let row = |plan: &Layout| {
         let of = |variant| find(report, plan.tokens, "plan", variant).map(|record| record.times);
-        let cells = variants.iter().map(|variant| of(variant).map_or("refused".into(), |times| time(times.median)));
+        let cells = variants.iter().map(|variant| of(variant).map_or_else(String::new, |times| time(times.median)));
         let spread = of("auto").map_or_else(String::new, |times| format!("{} to {}", time(times.p10), time(times.p90)));
         let faster = of("serial").zip(of("auto")).map(|(serial, auto)| format!("{:.1}x", serial.median / auto.median));
         let auto = find(report, plan.tokens, "plan", "auto");

@@ -565,5 +565,4 @@ struct W {
 };
 #endif
 static_assert(W::ORDER == WEIGHT_ORDER, "source.rs knows the order");
-static_assert(W::BYTES * WEIGHT_BLOCK == WEIGHT_BYTES * W::BLOCK, "the format table knows the size");
 static_assert(W::BLOCK % WEIGHT_BLOCK == 0 && W::BYTES == WEIGHT_BYTES * (W::BLOCK / WEIGHT_BLOCK), "the format table's sizes");

@@ -1,4 +1,4 @@
-// The gated delta rule, a chunk of tokens at a time, on tensor cores, as exact as in f32. Formulas as in delta_net.cu; what they
+// The gated delta rule, a chunk of tokens at a time (the UT transform of its WY form), on tensor cores, as exact as in f32. Formulas as in delta_net.cu; what they
 // come to within a chunk that begins with the state M is derived in cpu/delta_net.rs. With c[t] the product of the decays up to t:
 //
 //   A[t, s] = c[t]/c[s] q^[t].k^[s] for s <= t    L[t, s] = b[t] c[t]/c[s] k^[t].k^[s] for s < t    T = (1 + L)^-1
@@ -269,7 +269,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) delta_chunks(const __gr
             float *to = &stage.v[token][column];
             if (a.vectors) copy16_async(shared_address(to), from);
             else
-                for (u32 j = 0; j < min(4u, CV - column0 - column); j++) copy4_async(to + j, from + j);
+                for (u32 j = 0; j < min(4u, CV - column0 - column); j++) copy4_async(shared_address(to + j), from + j);
         }
         copy_commit();
     };

@@ -50,18 +50,18 @@ extern "C" __global__ void __launch_bounds__(128) delta_net(const __grid_constan
         const u32 count = min(TOKENS, tokens - first);
         for (u32 i = t; i < count * CK; i += 128) {
             const u32 token = i / CK, j = i % CK;
-            copy4_async(&chunk.q[token][j], a.q.at(first + token, key_head) + j);
-            copy4_async(&chunk.k[token][j], a.k.at(first + token, key_head) + j);
+            copy4_async(shared_address(&chunk.q[token][j]), a.q.at(first + token, key_head) + j);
+            copy4_async(shared_address(&chunk.k[token][j]), a.k.at(first + token, key_head) + j);
         }
         for (u32 i = t; i < count * COLUMNS; i += 128) {
             const u32 token = i / COLUMNS, j = i % COLUMNS;
-            if (blockIdx.x * COLUMNS + j < CV) copy4_async(&chunk.v[token][j], a.v.at(first + token, head) + blockIdx.x * COLUMNS + j);
+            if (blockIdx.x * COLUMNS + j < CV) copy4_async(shared_address(&chunk.v[token][j]), a.v.at(first + token, head) + blockIdx.x * COLUMNS + j);
         }
         for (u32 token = t; token < count; token += 128) {
-            copy4_async(&chunk.factors[token][0], a.factors + 2 * ((first + token) * key_heads + key_head));
-            copy4_async(&chunk.factors[token][1], a.factors + 2 * ((first + token) * key_heads + key_head) + 1);
-            copy4_async(&chunk.alpha[token], a.alpha.at(first + token, 0) + head);
-            copy4_async(&chunk.beta[token], a.beta.at(first + token, 0) + head);
+            copy4_async(shared_address(&chunk.factors[token][0]), a.factors + 2 * ((first + token) * key_heads + key_head));
+            copy4_async(shared_address(&chunk.factors[token][1]), a.factors + 2 * ((first + token) * key_heads + key_head) + 1);
+            copy4_async(shared_address(&chunk.alpha[token]), a.alpha.at(first + token, 0) + head);
+            copy4_async(shared_address(&chunk.beta[token]), a.beta.at(first + token, 0) + head);
         }
     };
 

@@ -103,12 +103,6 @@ DEVICE void mma(float *d, const u32 *a, u32 b0, u32 b1) {
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Two numbers as the sum of two words of f16.
-DEVICE void split(float a, float b, u32 &high, u32 &low) {
-    high = float2_to_half2(a, b);
-    low = float2_to_half2(a - half_to_float((u16)high), b - half_to_float((u16)(high >> 16)));
-}
-
 struct SyncProduct {
     static DEVICE void fence() {}
     template <int PENDING> static DEVICE void wait() {}

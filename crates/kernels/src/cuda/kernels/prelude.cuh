@@ -36,6 +36,12 @@ DEVICE u32 float2_to_half2(float lo, float hi) {
     return r;
 }
 
+// Two numbers as the sum of two words of f16.
+DEVICE void split(float a, float b, u32 &high, u32 &low) {
+    high = float2_to_half2(a, b);
+    low = float2_to_half2(a - half_to_float((u16)high), b - half_to_float((u16)(high >> 16)));
+}
+
 DEVICE u32 half2_fma(u32 a, u32 b, u32 c) {
     u32 r;
     asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
@@ -106,8 +112,8 @@ DEVICE void before_next() {
 DEVICE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
 // Copies 4 bytes from global to shared memory.
-DEVICE void copy4_async(void *shared, const void *global) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(shared)), "l"(global) : "memory");
+DEVICE void copy4_async(u32 shared, const void *global) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
 }
 
 // Copies 16 bytes.
