@@ -25,14 +25,23 @@ fn commit(root: &Path) -> Option<String> {
     // The log of HEAD grows with every commit and every checkout.
     let log = git(root, &["rev-parse", "--git-path", "logs/HEAD"])?;
     println!("cargo::rerun-if-changed={}", root.join(log).display());
-    for part in ["gguf", "plan", "kernels", "engine", "app"] {
-        println!("cargo::rerun-if-changed={}", root.join("crates").join(part).join("src").display());
-    }
+    BUILT.iter().for_each(|path| println!("cargo::rerun-if-changed={}", root.join(path).display()));
     let commit = git(root, &["rev-parse", "--short=12", "HEAD"])?;
-    let changed =
-        git(root, &["status", "--porcelain", "--untracked-files=no", "--", "crates", "models", "Cargo.lock"])?;
+    let status = ["status", "--porcelain", "--untracked-files=no", "--"];
+    let changed = git(root, &[&status[..], &BUILT].concat())?;
     Some(if changed.is_empty() { commit } else { commit + "+" })
 }
+
+/// What the program is made of.
+const BUILT: [&str; 7] = [
+    "crates/gguf/src",
+    "crates/plan/src",
+    "crates/kernels/src",
+    "crates/engine/src",
+    "crates/app/src",
+    "models",
+    "Cargo.lock",
+];
 
 /// What git says; `None` where it is not there or refuses.
 fn git(root: &Path, args: &[&str]) -> Option<String> {

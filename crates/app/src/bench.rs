@@ -25,7 +25,6 @@ use crate::args::BenchModelArgs;
 use crate::failure::Failure;
 
 pub use outputs::OutputArgs;
-pub use plan::words as plan_words;
 
 /// `argon bench`.
 #[derive(Debug, Args)]

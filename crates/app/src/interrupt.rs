@@ -64,6 +64,14 @@ impl Interrupt {
         &self.stop
     }
 
+    /// Whether work goes on.
+    ///
+    /// # Errors
+    /// [`Failure::Interrupted`] after the first Ctrl-C.
+    pub fn check(&self) -> Result<(), Failure> {
+        if self.came() { Err(Failure::Interrupted) } else { Ok(()) }
+    }
+
     /// Whether the first Ctrl-C has come.
     pub fn came(&self) -> bool {
         self.stop.load(Ordering::Relaxed)

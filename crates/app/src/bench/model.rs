@@ -15,8 +15,8 @@ use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use serde::Serialize;
 
-use super::load;
 use super::speed::Speed;
+use super::{load, outputs};
 use crate::about::About;
 use crate::failure::{Failure, OrFail, stdout_failure};
 use crate::inspect::census;
@@ -91,28 +91,18 @@ pub fn run(settings: settings::BenchModel) -> Result<(), Failure> {
         let record = Record::new(test, seconds, &setting);
         writeln!(out, "{}", record.row()).and_then(|()| out.flush()).map_err(stdout_failure)?;
         records.push(record);
-        if interrupt.came() { Err(Failure::Interrupted) } else { Ok(()) }
+        interrupt.check()
     };
     let measured = settings.tests.iter().try_for_each(&mut one);
-    match measured {
-        Ok(()) => {}
-        Err(Failure::Interrupted) if records.is_empty() => {
-            eprintln!("interrupted before anything was measured");
-            return measured;
-        }
-        Err(Failure::Interrupted) => {
-            eprintln!("warning: {INTERRUPTED}");
-            records.iter_mut().for_each(|record| record.interrupted = true);
-        }
-        Err(_) => return measured,
-    }
-    let page = || Ok(html(&records, &setting, &profile(&engine, &settings, measured.is_ok())?));
+    let cut_short = outputs::cut_short(measured, !records.is_empty())?;
+    records.iter_mut().for_each(|record| record.interrupted = cut_short);
+    let page = || {
+        let profile = if cut_short { None } else { profile(&engine, &settings)? };
+        Ok(html(&records, &setting, profile.as_ref()))
+    };
     settings.outputs.write(&records, || csv(&records), page, &interrupt)?;
-    measured
+    if cut_short { Err(Failure::Interrupted) } else { Ok(()) }
 }
-
-/// What a reader is told of results that are not all.
-const INTERRUPTED: &str = "interrupted: not everything was measured, or not as often as asked";
 
 fn csv(records: &[Record]) -> String {
     let mut out =
@@ -128,11 +118,10 @@ fn csv(records: &[Record]) -> String {
     out
 }
 
-/// The longest prompt, read once more and watched; `None` where there is none, or no time.
-fn profile(engine: &Engine, settings: &settings::BenchModel, time: bool) -> Result<Option<Profile>, Failure> {
+/// The longest prompt, read once more and watched; `None` where there is none.
+fn profile(engine: &Engine, settings: &settings::BenchModel) -> Result<Option<Profile>, Failure> {
     let prompt = |test: &BenchTest| if let BenchTest::Prompt(tokens) = *test { Some(tokens) } else { None };
-    let longest = settings.tests.iter().filter_map(prompt).max();
-    let Some(length) = longest.filter(|_| time) else { return Ok(None) };
+    let Some(length) = settings.tests.iter().filter_map(prompt).max() else { return Ok(None) };
     let failure = |error| model::failure(error, "the watched prompt");
     let mut session = engine.session(settings.session.with_context(length)).map_err(failure)?;
     let tokens = random_tokens(length, engine.info().vocabulary);
@@ -144,7 +133,7 @@ fn profile(engine: &Engine, settings: &settings::BenchModel, time: bool) -> Resu
 }
 
 /// The speeds, and where the time of a prompt went.
-fn html(records: &[Record], setting: &Setting, profile: &Option<Profile>) -> String {
+fn html(records: &[Record], setting: &Setting, profile: Option<&Profile>) -> String {
     let Setting { about, file, model, device, precision, chunk, .. } = setting;
     let lines = [
         about.line(),
@@ -155,7 +144,7 @@ fn html(records: &[Record], setting: &Setting, profile: &Option<Profile>) -> Str
     let mut page = Page::new(&format!("argon bench model: {file}"), &lines);
     setting.warning.iter().for_each(|warning| page.warning(warning));
     if records.iter().any(|record| record.interrupted) {
-        page.warning(INTERRUPTED);
+        page.warning(outputs::INTERRUPTED);
     }
     let row = |record: &Record| Row {
         label: record.test.clone(),

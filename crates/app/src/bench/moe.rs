@@ -16,7 +16,7 @@ use super::report::{Record, Report, Work};
 use super::setup::{Setup, device_failure, normal, object};
 use super::stage::OF_LAYER;
 use crate::failure::{Failure, OrFail, stdout_failure};
-use crate::measure::layout::Layout;
+use crate::measure::layout::{Layout, words};
 use crate::measure::times::{Times, UNMEASURED, time};
 use crate::settings::within;
 
@@ -226,11 +226,7 @@ impl Chunk {
         let work = |bytes, operations, ceiling| Work { bytes: Some(bytes), operations: Some(operations), ceiling };
         let of = |format| Some(machine.operations_of(format));
         [
-            Work {
-                bytes: plan::words(self.plan.shape()).map(|words| 4.0 * words as f64),
-                operations: None,
-                ceiling: None,
-            },
+            Work { bytes: words(self.plan.shape()).map(|words| 4.0 * words as f64), operations: None, ceiling: None },
             work(gate_up + 4.0 * (tokens * hidden + kept * ffn), 4.0 * kept * hidden * ffn, of(layer.gate_up)),
             work(down + 4.0 * kept * (ffn + hidden), 2.0 * kept * hidden * ffn, of(layer.down)),
             work(4.0 * (kept + tokens) * hidden, 2.0 * kept * hidden, machine.float_operations_per_s),

@@ -23,6 +23,29 @@ pub struct OutputArgs {
     pub html: Option<PathBuf>,
 }
 
+/// What a reader is told of results that are not all.
+pub const INTERRUPTED: &str = "interrupted: not everything was measured, or not as often as asked";
+
+/// Whether results, of which there are `some`, end with an interruption, which is told.
+///
+/// # Errors
+/// The failure of `measured`, unless there are results of an interrupted bench to be written.
+pub fn cut_short(measured: Result<(), Failure>, some: bool) -> Result<bool, Failure> {
+    match measured {
+        Ok(()) => Ok(false),
+        Err(Failure::Interrupted) if some => {
+            eprintln!("warning: {INTERRUPTED}");
+            Ok(true)
+        }
+        Err(failure) => {
+            if let Failure::Interrupted = failure {
+                eprintln!("interrupted before anything was measured");
+            }
+            Err(failure)
+        }
+    }
+}
+
 impl OutputArgs {
     /// That all of them can be written, each for itself and over none of `inputs`, before anything is measured for them.
     ///

@@ -24,7 +24,7 @@ use super::report::{Record, Report, Work};
 use super::setup::{Setup, device_failure, object};
 use crate::device;
 use crate::failure::{Failure, OrFail, stdout_failure};
-use crate::measure::layout::{self, Layout};
+use crate::measure::layout::{self, Layout, words};
 use crate::measure::times::{Times, UNMEASURED};
 use crate::settings::within;
 
@@ -79,13 +79,6 @@ pub fn run(args: PlanArgs) -> Result<(), Failure> {
 /// The shape of a plan.
 pub fn shape(tokens: usize, top_k: usize, experts: usize, tile: usize) -> Result<Shape, Failure> {
     Shape::new(tokens, top_k, experts, tile).or_input("-T, --topk and --experts")
-}
-
-/// 32-bit words of all buffers of a plan, its choices and their weights included.
-pub fn words(shape: &Shape) -> Option<usize> {
-    let (rows, entries) = (shape.max_rows().checked_mul(2)?, shape.entries().checked_mul(3)?);
-    let blocks = shape.block_words().checked_mul(2)?;
-    rows.checked_add(entries)?.checked_add(blocks)?.checked_add(shape.tile_words() + shape.eoff_words())
 }
 
 /// Choices for every layer.

@@ -84,7 +84,7 @@ impl Report {
 }
 
 impl Record {
-    /// Bytes a second, as `12.3 GB/s` without its unit; nothing where there are none.
+    /// Bytes a second in GB/s, without the unit; nothing where there are none.
     pub fn gigabytes(&self) -> String {
         self.bytes_per_s.map_or_else(String::new, |rate| digits(rate / 1e9))
     }
@@ -94,7 +94,7 @@ impl Record {
         self.memory_share.map_or_else(String::new, |share| format!("{:.0} %", 100.0 * share))
     }
 
-    /// Operations a second in thousands of millions.
+    /// Operations a second in GOP/s, without the unit.
     pub fn gigaoperations(&self) -> String {
         self.operations_per_s.map_or_else(String::new, |rate| digits(rate / 1e9))
     }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::args::CommonArgs;
 use super::load;
 use super::machine::Machine;
-use super::outputs::OutputArgs;
+use super::outputs::{self, OutputArgs};
 use super::page;
 use super::report::Report;
 use crate::about::About;
@@ -134,7 +134,7 @@ impl Setup {
     /// # Errors
     /// [`Failure::Interrupted`] if somebody has.
     pub fn go_on(&self) -> Result<(), Failure> {
-        if self.interrupt.came() { Err(Failure::Interrupted) } else { Ok(()) }
+        self.interrupt.check()
     }
 
     /// A tensor `[rows, 1, cols]` of zeros.
@@ -180,24 +180,17 @@ impl Setup {
     /// # Errors
     /// The one of `measured`, or if a file cannot be written.
     pub fn finish(&self, mut report: Report, measured: Result<(), Failure>) -> Result<(), Failure> {
-        match &measured {
-            Ok(()) => {
-                let again = Machine::measure(self.device.as_ref(), &self.settings, self.precision)
-                    .or_work("measuring the machine's ceilings")?;
-                report.warn(self.machine.unlike(&again));
-            }
-            Err(Failure::Interrupted) if report.records.is_empty() => {
-                eprintln!("interrupted before anything was measured");
-                return measured;
-            }
-            Err(Failure::Interrupted) => {
-                report.interrupted = true;
-                report.warn(Some("interrupted: not everything was measured".into()));
-            }
-            Err(_) => return measured,
+        let cut_short = outputs::cut_short(measured, !report.records.is_empty())?;
+        if cut_short {
+            report.interrupted = true;
+            report.warnings.push(outputs::INTERRUPTED.into());
+        } else {
+            let again = Machine::measure(self.device.as_ref(), &self.settings, self.precision)
+                .or_work("measuring the machine's ceilings")?;
+            report.warn(self.machine.unlike(&again));
         }
         self.outputs.write(&report, || report.csv(), || Ok(page::of(&report)), &self.interrupt)?;
-        measured
+        if cut_short { Err(Failure::Interrupted) } else { Ok(()) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! How the entries of a chunk lie in its plan.
 
-use argon_plan::{Plan, meta};
+use argon_plan::{Plan, Shape, meta};
 use serde::Serialize;
 
 /// How the entries of a chunk lie in its plan.
@@ -53,4 +53,11 @@ pub fn loads(plan: &Plan) -> Vec<u32> {
         loads.iter_mut().zip(counts).for_each(|(load, count)| *load += count);
     }
     loads
+}
+
+/// 32-bit words of all buffers of a plan, its choices and their weights included.
+pub fn words(shape: &Shape) -> Option<usize> {
+    let (rows, entries) = (shape.max_rows().checked_mul(2)?, shape.entries().checked_mul(3)?);
+    let blocks = shape.block_words().checked_mul(2)?;
+    rows.checked_add(entries)?.checked_add(blocks)?.checked_add(shape.tile_words() + shape.eoff_words())
 }

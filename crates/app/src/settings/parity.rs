@@ -10,9 +10,9 @@ use argon_plan::Shape;
 
 use super::{DeviceKind, kind, precision, refused, threads, weight_format, within};
 use crate::args;
-use crate::bench::plan_words as words;
 use crate::device::{Forced, Tiles};
 use crate::failure::{Failure, OrFail};
+use crate::measure::layout::words;
 
 /// What `argon parity` shall do.
 #[derive(Debug)]
