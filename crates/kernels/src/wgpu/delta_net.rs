@@ -37,7 +37,7 @@ pub(super) fn delta_net(device: &WgpuDevice, state: &mut State, o: &DeltaNet) ->
             ("column_runs", runs as u32),
         ];
         let cut = |t: &Tensor| t.rows(part.clone());
-        for (entry, groups) in [("delta_prepare", (rows * heads).div_ceil(64)), ("delta_net", heads * runs)] {
+        for (entry, groups) in [("delta_norms", (rows * heads).div_ceil(64)), ("delta_net", heads * runs)] {
             let call = device.call(Kernel::plain(File::DeltaNet, entry));
             let call = call.input(&cut(&o.q))?.input(&cut(&o.k))?.input(&cut(&o.v))?.input(&cut(&o.alpha))?;
             let call =

@@ -9,7 +9,7 @@ use super::adapter;
 use super::memory::Window;
 use super::queue::{Call, Queue};
 use super::shader::Kernel;
-use super::tier::{Allowed, Products, Tier};
+use super::tier::{self, Allowed, Tier};
 use super::{
     attention, codebooks, delta_net, elementwise, gather, gemm, half_check, plan, route, select_blocks, subgroup_check,
     tune,
@@ -140,7 +140,8 @@ fn listen(id: &str, device: &wgpu::Device) -> Arc<Mutex<Option<DeviceError>>> {
         note(
             &errors,
             match error {
-                wgpu::Error::OutOfMemory { .. } => DeviceError::OutOfMemory { device, bytes: 0 },
+                // Of what the driver asked for itself: nobody says how much.
+                wgpu::Error::OutOfMemory { .. } => DeviceError::Failed { device, what: "out of memory".into() },
                 error => DeviceError::Failed { device, what: error.to_string() },
             },
         );
@@ -187,36 +188,21 @@ impl WgpuDevice {
     /// refuses, or that compute something else, are done without.
     fn choose_tier(&mut self, adapter: &wgpu::Adapter) -> String {
         let features = self.core.device.features();
-        let mut failures = String::new();
-        let mut note = |what: &str, why: Option<DeviceError>| {
-            failures += &format!(": its {what} failed their test");
-            failures += &why.map_or(String::new(), |why| format!(" ({why})"));
-        };
+        let mut failures = Vec::new();
         if features.contains(wgpu::Features::SUBGROUP) {
             match subgroup_check::sizes(self) {
                 Ok(Some(sizes)) => self.tier.subgroups = Some(sizes),
-                other => note("subgroups", other.err()),
+                other => failures.push(tier::failure("subgroups", other.err())),
             }
         }
-        if features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX)
-            && let Some(matrix) = adapter::matrix(adapter, self.tier.subgroups)
-        {
-            self.tier.products = Products::Cooperative(matrix);
-            match half_check::multiplies(self) {
-                Ok(true) => return failures,
-                other => note("f16 matrices", other.err()),
-            }
-            self.tier.products = Products::F32Tiles;
-        }
-        if features.contains(wgpu::Features::SHADER_F16) {
-            self.tier.products = Products::F16Tiles;
-            match half_check::multiplies(self).and_then(|right| Ok(right && half_check::rounds(self)?)) {
-                Ok(true) => return failures,
-                other => note("f16 arithmetic", other.err()),
-            }
-            self.tier.products = Products::F32Tiles;
-        }
-        failures
+        let matrix = features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
+        let matrix = if matrix { adapter::matrix(adapter, self.tier.subgroups) } else { None };
+        let offered = tier::offered(matrix, features.contains(wgpu::Features::SHADER_F16));
+        self.tier.products = tier::first_that_passes(&offered, &mut failures, |products| {
+            self.tier.products = products;
+            half_check::passes(self, products)
+        });
+        failures.concat()
     }
 
     /// The kernels that the device runs.

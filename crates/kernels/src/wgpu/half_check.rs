@@ -5,6 +5,7 @@ use argon_gguf::{Bytes, Format, decode_row, encode_row};
 use half::f16;
 
 use super::device::WgpuDevice;
+use super::tier::Products;
 use crate::device::{Device, DeviceError, tensor};
 use crate::op::{Epilogue, Gemm, Precision, RowMap};
 use crate::tensor::{DType, Weight};
@@ -14,8 +15,13 @@ const ROWS: usize = 19;
 const COLUMNS: usize = 70;
 const DEPTH: usize = 96;
 
+/// Whether products in f16 that are made so are right: exact, and tiles of f16 also rounded as they have to be.
+pub(super) fn passes(device: &WgpuDevice, products: Products) -> Result<bool, DeviceError> {
+    Ok(multiplies(device)? && (products != Products::F16Tiles || rounds(device)?))
+}
+
 /// Whether a product in f16 of what f16 and f32 hold exactly, and its sums, is exact.
-pub(super) fn multiplies(device: &WgpuDevice) -> Result<bool, DeviceError> {
+fn multiplies(device: &WgpuDevice) -> Result<bool, DeviceError> {
     let small = |i: usize, j: usize| ((7 * i + 3 * j) % 9) as f32 - 4.0;
     let x: Vec<f32> = (0..ROWS * DEPTH).map(|i| small(i / DEPTH, i % DEPTH)).collect();
     let w: Vec<f32> = (0..COLUMNS * DEPTH).map(|i| small(i % DEPTH, 5 * (i / DEPTH))).collect();
@@ -26,7 +32,7 @@ pub(super) fn multiplies(device: &WgpuDevice) -> Result<bool, DeviceError> {
 
 /// Whether inputs keep what f16 has of them, and weights are rounded to the nearest f16, ties to even, subnormals kept: each
 /// row of the input has one number that is not 0, a power of two.
-pub(super) fn rounds(device: &WgpuDevice) -> Result<bool, DeviceError> {
+fn rounds(device: &WgpuDevice) -> Result<bool, DeviceError> {
     let block = Format::Q8_0.block_len();
     // Numbers q * d that f16 has not: with a last bit of d in the middle between two of its numbers, and below the least normal.
     let scales = [0x3c01u16, 0x3801, 0x5bff, 0x0401, 0x0101, 0x0001];

@@ -24,13 +24,13 @@ pub(super) fn plan(device: &WgpuDevice, state: &mut State, o: &Plan) -> Result<(
     .map(|(name, n)| (name, n as u32));
     let at_once = experts <= RANGE;
     let by_stages = [
-        ("hist", blocks),
-        ("scan_blocks", experts.div_ceil(256)),
-        ("scan_experts", 1),
-        ("scan_rows", experts),
-        ("place", blocks),
+        ("plan_hist", blocks),
+        ("plan_sums", experts.div_ceil(256)),
+        ("plan_scan", 1),
+        ("plan_rows", experts),
+        ("plan_place", blocks),
     ];
-    let stages: &[_] = if blocks <= 1 && at_once { &[("whole", 1)] } else { &by_stages };
+    let stages: &[_] = if blocks <= 1 && at_once { &[("plan_alone", 1)] } else { &by_stages };
     for &(entry, groups) in stages {
         let kernel = Kernel::plain(File::Plan, entry);
         // Subgroups have a counter for each expert.
@@ -41,4 +41,15 @@ pub(super) fn plan(device: &WgpuDevice, state: &mut State, o: &Plan) -> Result<(
         call.buffer(&counts).buffer(&left_out).parameters(&parameters).groups(state, groups)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_counts_as_many_experts() {
+        let source = Kernel::plain(File::Plan, "plan_hist").source();
+        assert!(source.contains(&format!("const RANGE = {RANGE}u;")));
+    }
 }

@@ -32,6 +32,9 @@ pub(super) fn select_blocks(device: &WgpuDevice, state: &mut State, o: &SelectBl
         let call = device.call(Kernel::plain(File::SelectBlocks, entry)).input(&o.q)?.input(&o.keys)?;
         Ok::<_, DeviceError>(call.output(&o.out)?.buffer(&scores).parameters(&parameters))
     };
-    call("block_scores")?.threads(state, tokens * blocks)?;
-    call("select_blocks")?.parameters(&[("total", 0)]).groups(state, tokens)
+    let work = (tokens * blocks) as u64;
+    let dots = work * (o.q.groups * o.q.cols) as u64;
+    call("block_scores")?.work(dots).threads(state, tokens * blocks)?;
+    // A comparison for each bit of a score, and a few more.
+    call("select_blocks")?.parameters(&[("total", 0)]).work(36 * work).groups(state, tokens)
 }

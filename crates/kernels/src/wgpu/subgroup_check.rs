@@ -138,6 +138,13 @@ mod tests {
     }
 
     #[test]
+    fn the_kernel_writes_as_many_words() {
+        let source = Kernel::plain(File::SubgroupCheck, "subgroup_check").source();
+        assert!(source.contains(&format!("const WORDS = {WORDS}u;")));
+        assert!(source.contains(&format!("@workgroup_size({THREADS})")));
+    }
+
+    #[test]
     fn every_size_passes() {
         for size in [1, 2, 4, 8, 16, 32, 64, 128] {
             let words = [workgroup(&[size]), workgroup(&[size])].concat();

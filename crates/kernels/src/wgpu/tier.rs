@@ -1,8 +1,9 @@
 //! Which kernels a device runs: by what its adapter has, and by what its tests at start-up found.
 
-use std::fmt::{Display, Formatter, Result};
+use std::fmt::{self, Display, Formatter};
 
 use super::tune::Matrix;
+use crate::device::DeviceError;
 
 /// The kernels of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +56,34 @@ impl Tier {
     pub(super) const PORTABLE: Tier = Tier { products: Products::F32Tiles, subgroups: None };
 }
 
+/// The ways to make products in f16 that an adapter has, the fastest first.
+pub(super) fn offered(matrix: Option<Matrix>, f16: bool) -> Vec<Products> {
+    matrix.map(Products::Cooperative).into_iter().chain(f16.then_some(Products::F16Tiles)).collect()
+}
+
+/// The first of the ways offered that passes its test, else what every adapter has; notes those that do not.
+pub(super) fn first_that_passes(
+    offered: &[Products],
+    failures: &mut Vec<String>,
+    mut test: impl FnMut(Products) -> Result<bool, DeviceError>,
+) -> Products {
+    for &products in offered {
+        let what = if products == Products::F16Tiles { "f16 arithmetic" } else { "f16 matrices" };
+        match test(products) {
+            Ok(true) => return products,
+            other => failures.push(failure(what, other.err())),
+        }
+    }
+    Products::F32Tiles
+}
+
+/// What a device's name says of a test that failed.
+pub(super) fn failure(what: &str, why: Option<DeviceError>) -> String {
+    format!(": its {what} failed their test{}", why.map_or(String::new(), |why| format!(" ({why})")))
+}
+
 impl Display for Tier {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self.products {
             Products::F32Tiles => f.write_str("portable f32 tiles")?,
             Products::F16Tiles => f.write_str("portable f16 tiles")?,
@@ -76,6 +103,33 @@ impl Display for Tier {
 mod tests {
     use super::*;
     use crate::wgpu::tune::MATRICES;
+
+    /// Whatever fails, the next way is taken, and in the end f32.
+    #[test]
+    fn what_fails_its_test_is_done_without() {
+        let matrices = Products::Cooperative(MATRICES[2]);
+        assert!(offered(None, false).is_empty());
+        assert_eq!(offered(None, true), [Products::F16Tiles]);
+        let all = offered(Some(MATRICES[2]), true);
+        assert_eq!(all, [matrices, Products::F16Tiles]);
+        let refused = || DeviceError::Failed { device: "wgpu:0".into(), what: "no".into() };
+        let choose = |passes: &[Products], error: bool| {
+            let mut failures = Vec::new();
+            let chosen = first_that_passes(&all, &mut failures, |products| match passes.contains(&products) {
+                false if error => Err(refused()),
+                right => Ok(right),
+            });
+            (chosen, failures.concat())
+        };
+        assert_eq!(choose(&all, false), (matrices, String::new()));
+        assert_eq!(
+            choose(&[Products::F16Tiles], false),
+            (Products::F16Tiles, ": its f16 matrices failed their test".into())
+        );
+        let (chosen, said) = choose(&[], true);
+        assert_eq!(chosen, Products::F32Tiles);
+        assert_eq!(said.matches(&refused().to_string()).count(), 2, "{said}");
+    }
 
     #[test]
     fn a_tier_says_what_it_is_made_of() {

@@ -203,6 +203,23 @@ fn every_format() {
     }
 }
 
+/// Weights of every format in several buffers, few rows of the input and more.
+#[test]
+fn every_format_in_several_buffers() {
+    let Some(low) = open(WgpuOptions { max_binding: Some(32 << 10), ..options() }) else { return };
+    for format in Format::weights() {
+        // 60 KiB altogether: outputs are below 32.
+        let rows = |k: usize, experts: usize| (60 << 10) / experts / format.row_bytes(k).expect("whole blocks");
+        for (precision, tokens) in [(Precision::F16, 3), (Precision::F16, 9), (Precision::F32, 9)] {
+            Case { tokens, k: 512, n: rows(512, 1), ..Case::dense(format, precision) }.check_on(&low);
+        }
+        for map in [Map::Gather, Map::Segments] {
+            let base = Case::routed(format, Precision::F16, map);
+            Case { tokens: 9, tile: 1, k: 256, n: rows(256, base.experts), ..base }.check_on(&low);
+        }
+    }
+}
+
 #[test]
 fn every_row_map_with_every_epilogue() {
     use End::*;

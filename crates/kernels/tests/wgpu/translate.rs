@@ -1,6 +1,8 @@
 //! Every kernel becomes MSL, SPIR-V and HLSL: a gate for the systems that no test machine here has.
 
+use argon_gguf::Format;
 use argon_kernels::wgpu::shader::{File, Kernel};
+use argon_kernels::wgpu::tune::{MATRICES, Matrix, Tile};
 use naga::back::{hlsl, msl, spv};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{Module, ShaderStage};
@@ -14,18 +16,28 @@ fn parsed(kernel: &Kernel) -> (Module, ModuleInfo) {
     (module, info)
 }
 
+fn to_msl(kernel: &Kernel, module: &Module, info: &ModuleInfo) {
+    let options = msl::Options { lang_version: (2, 3), fake_missing_bindings: true, ..Default::default() };
+    let pipeline =
+        msl::PipelineOptions { entry_point: Some((ShaderStage::Compute, kernel.entry.into())), ..Default::default() };
+    let text = msl::write_string(module, info, &options, &pipeline);
+    let (text, _) = text.unwrap_or_else(|error| panic!("{kernel:?}: {error}"));
+    assert!(text.contains("kernel void"), "{kernel:?}");
+}
+
+fn to_spir_v(kernel: &Kernel, module: &Module, info: &ModuleInfo) {
+    let options = spv::Options { lang_version: (1, 4), ..Default::default() };
+    let pipeline = spv::PipelineOptions { shader_stage: ShaderStage::Compute, entry_point: kernel.entry.into() };
+    let words = spv::write_vec(module, info, &options, Some(&pipeline));
+    let words = words.unwrap_or_else(|error| panic!("{kernel:?}: {error}"));
+    assert_eq!(words[0], 0x0723_0203, "{kernel:?}");
+}
+
 #[test]
 fn msl() {
     for kernel in Kernel::all() {
         let (module, info) = parsed(&kernel);
-        let options = msl::Options { lang_version: (2, 3), fake_missing_bindings: true, ..Default::default() };
-        let pipeline = msl::PipelineOptions {
-            entry_point: Some((ShaderStage::Compute, kernel.entry.into())),
-            ..Default::default()
-        };
-        let text = msl::write_string(&module, &info, &options, &pipeline);
-        let (text, _) = text.unwrap_or_else(|error| panic!("{kernel:?}: {error}"));
-        assert!(text.contains("kernel void"), "{kernel:?}");
+        to_msl(&kernel, &module, &info);
     }
 }
 
@@ -33,11 +45,34 @@ fn msl() {
 fn spir_v() {
     for kernel in Kernel::all() {
         let (module, info) = parsed(&kernel);
-        let options = spv::Options { lang_version: (1, 4), ..Default::default() };
-        let pipeline = spv::PipelineOptions { shader_stage: ShaderStage::Compute, entry_point: kernel.entry.into() };
-        let words = spv::write_vec(&module, &info, &options, Some(&pipeline));
-        let words = words.unwrap_or_else(|error| panic!("{kernel:?}: {error}"));
-        assert_eq!(words[0], 0x0723_0203, "{kernel:?}");
+        to_spir_v(&kernel, &module, &info);
+    }
+}
+
+/// Sizes, subgroups and shared memory that an adapter may have beside those that all kernels are made for.
+fn other_matrices() -> impl Iterator<Item = Matrix> {
+    let sizes = [(8, 8), (8, 16), (8, 32), (8, 64), (16, 16), (16, 32), (16, 64)];
+    let all = sizes
+        .into_iter()
+        .flat_map(|(size, subgroup)| [32, 48, 64].map(|kibibytes| Matrix { size, subgroup, shared: kibibytes << 10 }));
+    all.filter(|matrix| !MATRICES.contains(matrix))
+}
+
+/// Products by any matrices, in formats with and without a decoder of f16: they translate, and fit into shared memory.
+#[test]
+fn products_by_other_matrices() {
+    for matrix in other_matrices() {
+        for format in [Format::IQ2_XS, Format::IQ4_NL, Format::Q4_K, Format::F16] {
+            for (rows, swiglu) in [(16, false), (16, true), (64, false), (64, true)] {
+                let tile = Tile::new(format, rows, swiglu, Some(matrix));
+                let kernel = Kernel::gemm(format, tile);
+                let (module, info) = parsed(&kernel);
+                let declared = declared_bytes(&kernel);
+                assert_eq!((tile.shared_bytes(format), declared <= matrix.shared), (declared, true), "{kernel:?}");
+                to_msl(&kernel, &module, &info);
+                to_spir_v(&kernel, &module, &info);
+            }
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 // The gated delta rule, token after token: op.rs has the formula.
 //
-// delta_prepare makes what does not depend on the state: the factors that normalise q and k, decay g and step b.
+// delta_norms makes what does not depend on the state: the factors that normalise q and k, decay g and step b.
 // delta_net: a workgroup for each value head and 16 columns of its state. A column lies in the registers of 16 threads,
 // row i with thread i % 16 of it; its two dot products are sums over these threads.
 
@@ -52,7 +52,7 @@ fn softplus(x: f32) -> f32 {
 }
 
 @compute @workgroup_size(64)
-fn delta_prepare(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+fn delta_norms(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let i = group_number(group, groups) * 64u + thread;
     if i >= p.tokens * p.heads {
         return;

@@ -1,11 +1,11 @@
 // The plan: argon_plan's hist, scan and place; the same words, to the bit. The crate's documentation shows a small one.
 //
-// hist           a workgroup for each block of 1024 entries: counts of each expert into bcnt; what it leaves out into skipped
-// scan_blocks    a thread for each expert: its entries in earlier blocks into boff, in all blocks into counts
-// scan_experts   one workgroup: first rows of the experts into eoff, and meta
-// scan_rows      a workgroup for each expert: its first row into boff; its tiles; its padding rows
-// place          a workgroup for each block: each entry's row into pos, and its token and weight into that row
-// whole          all of that by one workgroup, where there is at most one block, of at most RANGE experts
+// plan_hist      a workgroup for each block of 1024 entries: counts of each expert into bcnt; what it leaves out into skipped
+// plan_sums      a thread for each expert: its entries in earlier blocks into boff, in all blocks into counts
+// plan_scan      one workgroup: first rows of the experts into eoff, and meta
+// plan_rows      a workgroup for each expert: its first row into boff; its tiles; its padding rows
+// plan_place     a workgroup for each block: each entry's row into pos, and its token and weight into that row
+// plan_alone     all of that by one workgroup, where there is at most one block, of at most RANGE experts
 //
 // How threads order what they hold is in order.wgsl, or order_subgroups.wgsl.
 
@@ -83,7 +83,7 @@ fn write_counts(thread: u32, block: u32, begin: u32, here: u32) {
 }
 
 @compute @workgroup_size(256)
-fn hist(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+fn plan_hist(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let block = group_number(group, groups);
     if block >= p.count {
         return;
@@ -100,7 +100,7 @@ fn hist(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
 }
 
 @compute @workgroup_size(256)
-fn scan_blocks(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+fn plan_sums(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let expert = group_number(group, groups) * 256u + thread;
     if expert >= p.experts {
         return;
@@ -139,7 +139,7 @@ fn write_meta(sums: vec4<u32>, left: vec2<u32>) {
 }
 
 @compute @workgroup_size(256)
-fn scan_experts(@builtin(local_invocation_index) thread: u32) {
+fn plan_scan(@builtin(local_invocation_index) thread: u32) {
     let place = take_place(thread);
     let at = place.first + place.lane;
     let each = (p.experts + 255u) / 256u; // experts of a place, side by side
@@ -179,7 +179,7 @@ fn write_rows(thread: u32, threads: u32, expert: u32, first: u32, n: u32) {
 }
 
 @compute @workgroup_size(64)
-fn scan_rows(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+fn plan_rows(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let expert = group_number(group, groups);
     if expert >= p.count {
         return;
@@ -229,7 +229,7 @@ fn place_four(at: u32, block: u32, four: vec4<u32>, ranks: vec4<u32>) {
 }
 
 @compute @workgroup_size(256)
-fn place(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+fn plan_place(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let block = group_number(group, groups);
     if block >= p.count {
         return;
@@ -240,7 +240,7 @@ fn place(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) group
 }
 
 @compute @workgroup_size(256)
-fn whole(@builtin(local_invocation_index) thread: u32) {
+fn plan_alone(@builtin(local_invocation_index) thread: u32) {
     let place = take_place(thread);
     let at = place.first + place.lane;
     count(thread, 0u, 0u, p.experts);
