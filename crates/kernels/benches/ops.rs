@@ -198,6 +198,7 @@ fn main() {
         None => vec![Isa::detect()],
         Some(name) => Isa::available().into_iter().filter(|isa| name == "all" || isa.name() == name).collect(),
     };
+    assert!(!isas.is_empty(), "this processor has no such instruction set");
     for isa in isas {
         let options = CpuOptions { threads, isa: Some(isa), ..CpuOptions::default() };
         let mut bench = Bench { device: CpuDevice::new(options).unwrap(), random: 1 };

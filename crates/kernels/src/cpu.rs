@@ -61,7 +61,7 @@ pub struct CpuDevice {
     isa: Isa,
     plan: argon_plan::Variant,
     /// What products write their activations to.
-    quantised: Arc<gemm::Pool>,
+    spare: Arc<gemm::Spare>,
     /// Held by whatever reads or writes this device's memory.
     lock: Arc<Mutex<()>>,
     info: DeviceInfo,
@@ -89,7 +89,7 @@ impl CpuDevice {
             memory: machine::memory(),
             precisions: gemm::PRECISIONS.to_vec(),
         };
-        Ok(Self { team, pool, isa, plan: options.plan, quantised: Arc::default(), lock: Arc::default(), info })
+        Ok(Self { team, pool, isa, plan: options.plan, spare: Arc::default(), lock: Arc::default(), info })
     }
 
     /// Runs `work` in the rayon pool in which this device's plans are made.

@@ -48,7 +48,7 @@ use crate::tensor::Weight;
 use ahead::Ahead;
 use epilogue::{Finish, Target};
 use integer::Tile;
-pub(super) use quantise::Pool;
+pub(super) use quantise::Spare;
 use quantise::{Quantised, Words};
 use rows::Segment;
 pub(super) use tune::tile_rows;
@@ -271,22 +271,10 @@ impl<'a> Job<'a> {
         match &part.inputs {
             #[cfg(target_arch = "x86_64")]
             Inputs::Across(avx512, planes, x) => {
-                let block = across::Block { x, rows, sums };
+                let (block, memory) = (across::Block { x, rows, sums }, &mut scratch.across);
                 match planes {
-                    1 => across::multiply::<1, { Words::<1>::LEN }>(
-                        *avx512,
-                        &all,
-                        &mut ahead,
-                        &mut scratch.across,
-                        block,
-                    ),
-                    _ => across::multiply::<2, { Words::<2>::LEN }>(
-                        *avx512,
-                        &all,
-                        &mut ahead,
-                        &mut scratch.across,
-                        block,
-                    ),
+                    1 => across::multiply::<1, { Words::<1>::LEN }>(*avx512, &all, &mut ahead, memory, block),
+                    _ => across::multiply::<2, { Words::<2>::LEN }>(*avx512, &all, &mut ahead, memory, block),
                 }
             }
             Inputs::Floats(x) => {

@@ -20,7 +20,7 @@ use super::ahead::Ahead;
 use super::integer::Tile;
 use super::quantise::Words;
 use super::unpack::Stretch;
-use super::unpack::avx512::{Columns, Rows, SCALES, with_columns};
+use super::unpack::avx512::{Columns, Rows, SCALES, load_floats as load, with_columns};
 use crate::cpu::isa::{Avx512, Floats};
 
 /// Most rows.
@@ -174,11 +174,4 @@ fn of_rows([a, b, c, d]: [__m512i; 4]) -> __m512i {
 #[target_feature(enable = "avx512f")]
 fn float(bits: i32) -> __m512 {
     _mm512_castsi512_ps(_mm512_set1_epi32(bits))
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn load(from: &Floats) -> __m512 {
-    // SAFETY: the aligned array is one vector long.
-    unsafe { _mm512_load_ps(from.0.as_ptr()) }
 }

@@ -33,11 +33,12 @@ impl<const PLANES: usize> Words<PLANES> {
     pub const LEN: usize = Self::SCALE + 1;
 }
 
-/// Memory of activations that are no longer needed, for the next ones: zeroed memory is not for nothing.
+/// Memory of activations that are no longer needed, for the next ones: new memory is zeroed by one thread while the others
+/// wait. The largest are kept for as long as the device lives.
 #[derive(Default)]
-pub(in crate::cpu) struct Pool(Mutex<Vec<Vec<i32>>>);
+pub(in crate::cpu) struct Spare(Mutex<Vec<Vec<i32>>>);
 
-impl Pool {
+impl Spare {
     fn memory(&self) -> MutexGuard<'_, Vec<Vec<i32>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -67,7 +68,7 @@ const KEPT: usize = 2;
 
 /// Rows of quantised activations.
 pub(super) struct Quantised {
-    pool: Arc<Pool>,
+    spare: Arc<Spare>,
     /// `[row][block][word]`, or `[row][chunk of sixteen blocks][word][block]`
     words: Vec<i32>,
     /// The first word, in a cache line's first place.
@@ -79,7 +80,7 @@ pub(super) struct Quantised {
 
 impl Drop for Quantised {
     fn drop(&mut self) {
-        self.pool.give(mem::take(&mut self.words));
+        self.spare.give(mem::take(&mut self.words));
     }
 }
 
@@ -94,8 +95,8 @@ impl Quantised {
         let blocks = x.cols() / BLOCK;
         let stride =
             if coding.across.is_some() { blocks.next_multiple_of(LANES) } else { blocks } * Words::<PLANES>::LEN;
-        let pool = device.quantised.clone();
-        let mut words = pool.take(x.rows() * stride + LANES);
+        let spare = device.spare.clone();
+        let mut words = spare.take(x.rows() * stride + LANES);
         let first = words.as_ptr().align_offset(align_of::<Floats>());
         if stride > 0 {
             let rows = &mut words[first..][..x.rows() * stride];
@@ -105,7 +106,7 @@ impl Quantised {
                 }
             });
         }
-        Self { pool, words, first, stride, rows: x.rows() }
+        Self { spare, words, first, stride, rows: x.rows() }
     }
 
     /// Bytes of a row.

@@ -1,4 +1,7 @@
 //! Unpacking with AVX-512, sixteen rows at once, for the formats where it pays.
+//!
+//! Vectors go through functions and loops, not through closures or `map`: the compiler left calls of some of those that took
+//! vectors, in memory.
 
 pub(in crate::cpu::gemm) mod grid;
 mod k;
@@ -119,6 +122,14 @@ fn nibbles(bytes: __m512i) -> [__m512i; 2] {
 fn store_floats(value: __m512, to: &mut Floats) {
     // SAFETY: the aligned array is one vector long.
     unsafe { _mm512_store_ps(to.0.as_mut_ptr(), value) }
+}
+
+/// A vector of floats.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(in crate::cpu::gemm) fn load_floats(from: &Floats) -> __m512 {
+    // SAFETY: the aligned array is one vector long.
+    unsafe { _mm512_load_ps(from.0.as_ptr()) }
 }
 
 /// A vector of words.
