@@ -7,7 +7,10 @@ use super::tune::{LEAST_SHARED, Matrix};
 use crate::device::DeviceError;
 
 /// What cooperative matrices need of an adapter.
-const MATRIX_FEATURES: Features = Features::EXPERIMENTAL_COOPERATIVE_MATRIX.union(Features::SHADER_F16);
+const MATRIX_FEATURES: Features = Features::EXPERIMENTAL_COOPERATIVE_MATRIX
+    .union(Features::SHADER_F16)
+    .union(Features::SUBGROUP)
+    .union(Features::SUBGROUP_BARRIER);
 
 /// The cooperative matrices that kernels can use, where an adapter has them: f16 factors and f32 sums, 16 or 8 square,
 /// shared by subgroups that always have one size and at most eight of which are a workgroup. `seen`: the sizes that a test found,
@@ -103,7 +106,9 @@ pub(super) fn requirements(
     let mut features = Features::empty();
     features.set(Features::SHADER_F16, allowed.f16);
     features.set(Features::SUBGROUP, allowed.subgroups);
-    features.set(Features::EXPERIMENTAL_COOPERATIVE_MATRIX, allowed.f16 && allowed.matrices);
+    if allowed.f16 && allowed.subgroups && allowed.matrices {
+        features |= MATRIX_FEATURES;
+    }
     // SAFETY: of the experimental features only cooperative matrices are asked for; the sizes and types in use are those
     // that the adapter lists, and a self-test compares their products before anything else is made of them.
     let experimental_features = unsafe { wgpu::ExperimentalFeatures::enabled() };

@@ -5,7 +5,7 @@ use super::elementwise;
 use super::memory::Window;
 use super::shader::{File, Kernel, has_half};
 use super::tier::Products;
-use super::tune::{self, DEPTH, Tile, height};
+use super::tune::{self, Tile, height};
 use crate::device::DeviceError;
 use crate::op::{Epilogue, Gemm, PlanBuffers, Precision, RowMap};
 use crate::tensor::{DType, Tensor, Weight};
@@ -59,27 +59,43 @@ fn swiglu(device: &WgpuDevice, state: &mut State, o: &Gemm, up: &Weight) -> Resu
     let call = device.call(Kernel::plain(File::Act, "swiglu")).output(&o.out)?.input(&second)?;
     let call = call.optional(plan.map(|plan| &plan.stok))?.optional(plan.map(|plan| &plan.meta))?;
     let call = call.buffer(&core.nothing).buffer(&core.nothing);
-    call.parameters(&[("words", 0), ("routed", plan.is_some().into())]).groups(state, o.out.rows)
+    let laid_out =
+        [("columns", 0), ("routed", plan.is_some().into()), ("gather", 0), ("tile", 1), ("place", 1), ("fragment", 1)];
+    call.parameters(&laid_out).groups(state, o.out.rows)
 }
 
-/// The input rounded to f16, rows of so many eights of columns, and the exponent of each row.
+/// The input rounded to f16, rows of so many columns, and the exponent of each row. By matrices they lie in fragments and in
+/// the order of the product's tiles, otherwise as they are.
 fn activations(
     device: &WgpuDevice,
     state: &mut State,
     o: &Gemm,
-    eights: usize,
+    tile: &Tile,
+    columns: usize,
 ) -> Result<(Window, Window), DeviceError> {
-    let (core, rows) = (device.core(), o.x.rows);
-    let words = 4 * eights;
-    // The product reads a step beyond the last.
-    let half = core.all_of(&state.scratch(core, 1, rows * words * 4 + 2 * DEPTH as usize)?)?;
-    let exponents = core.all_of(&state.scratch(core, 2, rows * 4)?)?;
-    // Input rows of a plan are those of the plan, or tokens.
-    let plan = if let RowMap::Segments(plan) = &o.rows { Some(plan) } else { None };
-    let call = device.call(Kernel::plain(File::Act, "act_f16")).input(&o.x)?.optional(None)?.optional(None)?;
-    let call = call.optional(plan.map(|plan| &plan.meta))?.buffer(&half).buffer(&exponents);
-    let parameters = [("words", core.word("columns", words)?), ("routed", plan.is_some().into())];
-    call.parameters(&parameters).groups(state, rows)?;
+    let core = device.core();
+    let (height, fragment) = tile.matrices.map_or((1, 1), |matrices| (tile.rows as usize, matrices.matrix.size));
+    let gather = tile.matrices.is_some() && matches!(o.rows, RowMap::Gather(_));
+    let plan = plan_of(o).filter(|_| gather || matches!(o.rows, RowMap::Segments(_)));
+    // Rows that lie together, and how often.
+    let (together, tiles) =
+        plan.map_or((height, o.x.rows.div_ceil(height)), |plan| (plan.shape.tile(), plan.shape.max_tiles()));
+    let place = together.next_multiple_of(height);
+    let rows = plan.map_or(o.x.rows, |plan| plan.shape.max_rows());
+    let half_rows = tiles.saturating_mul(place);
+    let half = core.all_of(&state.scratch(core, 1, half_rows.saturating_mul(2 * columns))?)?;
+    let exponents = core.all_of(&state.scratch(core, 2, half_rows.saturating_mul(4))?)?;
+    let call = device.call(Kernel::plain(File::Act, "act_f16")).input(&o.x)?.optional(None)?;
+    let call = call.optional(plan.map(|plan| &plan.stok))?.optional(plan.map(|plan| &plan.meta))?;
+    let laid_out = [
+        ("columns", core.word("a number of columns", columns)?),
+        ("routed", plan.is_some().into()),
+        ("gather", gather.into()),
+        ("tile", core.word("a tile", together)?),
+        ("place", core.word("a tile", place)?),
+        ("fragment", fragment),
+    ];
+    call.buffer(&half).buffer(&exponents).parameters(&laid_out).groups(state, rows)?;
     Ok((half, exponents))
 }
 
@@ -117,8 +133,8 @@ fn product(
         Some(rows) => Tile::few(rows, swiglu),
         None => Tile::of(products, format, height(rows) as u32, swiglu),
     };
-    let eights = tile.is_half().then(|| o.x.cols.next_multiple_of(DEPTH as usize) / 8);
-    let half = eights.map(|eights| activations(device, state, o, eights)).transpose()?;
+    let columns = tile.is_half().then(|| tile.half_columns(o.x.cols));
+    let half = columns.map(|columns| activations(device, state, o, &tile, columns)).transpose()?;
     let (tiles, parts_of_tile) = match plan {
         None => (o.x.rows.div_ceil(tile.rows as usize), 0),
         Some(plan) => {
@@ -149,7 +165,7 @@ fn product(
                 ("scale", scale.to_bits()),
                 ("gather", matches!(o.rows, RowMap::Gather(_)).into()),
                 ("has_bias", o.bias.is_some().into()),
-                ("eights", eights.unwrap_or(0) as u32),
+                ("half_columns", columns.unwrap_or(0) as u32),
             ];
             let call = device.call(Kernel::gemm(format, tile));
             let call = match &half {

@@ -6,7 +6,7 @@ use argon_gguf::Format;
 
 use super::codebooks;
 use super::tier::Products;
-use super::tune::{DEPTH, FEW, MATRICES, Matrices, Matrix, TILE_ROWS, Tile};
+use super::tune::{FEW, MATRICES, Matrices, Matrix, PARTS, TILE_ROWS, Tile};
 
 const PRELUDE: &str = include_str!("shaders/prelude.wgsl");
 const REDUCE: &str = include_str!("shaders/reduce.wgsl");
@@ -229,18 +229,15 @@ impl Tile {
         }
         let Some(matrices) = self.matrices else { return text };
         let Matrix { size, subgroup, .. } = matrices.matrix;
-        let [warp_rows, warp_columns] = matrices.warps;
         let chunk_bytes = matrices.chunk_bytes(format);
         for (name, value) in [
             ("FRAGMENT", size),
             ("SUBGROUP", subgroup),
-            ("DEPTH", DEPTH),
-            ("WARP_ROWS", warp_rows),
-            ("WARP_COLUMNS", warp_columns),
+            ("DEPTH", matrices.depth()),
+            ("PART", matrices.part),
+            ("STRIP", matrices.strip),
             ("CHUNK", matrices.chunk),
             ("CHUNK_BYTES", chunk_bytes),
-            ("REGIONS", matrices.regions),
-            ("PRODUCTS", matrices.products()),
             ("UNIT", if scalar_tiles(&matrices) { 1 } else { 4 }),
         ] {
             writeln!(text, "const {name} = {value}u;").expect("text grows");
@@ -256,14 +253,13 @@ impl Tile {
     /// Writes out what WGSL cannot be asked to repeat. A line that names a variable in braces is there once for each of its
     /// values, with the value in its place:
     ///
-    /// * `{r}`, `{s}`: fragments of rows, and of columns, of a subgroup; what stands in `[[ ]]` is repeated for each `{s}`
-    ///   within its line
-    /// * `{e}`: sixteen weights of a thread; `{x}`: its eights of the input; `{h}`, `{u}`: its words of the first and the
-    ///   second weight
+    /// * `{r}`, `{s}`: fragments of rows, and of columns, of a subgroup; `{x}`: eights of the input of a thread
+    /// * `{d}`: parts of a step of k; `{i}`: fragments of a part
+    /// * `{e}`: sixteen weights of a thread; `{h}`, `{u}`: its words of the first and the second weight
     /// * `{v}` (never or once) and `{f}` (never or four times): where tiles are made of vectors, and of single numbers
     ///
-    /// The block behind a line `// for each {d}` is there once for each fragment of a step. So a subgroup with two fragments
-    /// of columns has, of `let b_{s} = tile[{s}u];`, the lines `let b_0 = tile[0u];` and `let b_1 = tile[1u];`.
+    /// The block behind a line `// for each {d}` is there once for each part. So a subgroup with two fragments of columns has,
+    /// of `let b_{s} = tile[{s}u];`, the lines `let b_0 = tile[0u];` and `let b_1 = tile[1u];`.
     fn unroll(&self, format: Format, text: &str) -> String {
         let Some(matrices) = self.matrices else {
             let rows = self.few.unwrap_or(self.rows / 8);
@@ -271,28 +267,22 @@ impl Tile {
             let (fours, eights) = if self.halves { (self.rows.div_ceil(16), 2) } else { (self.rows.div_ceil(32), 1) };
             return unroll(text, &[("{r}", rows), ("{x}", fours), ("{e}", eights)]);
         };
-        let size = matrices.matrix.size;
-        let threads = matrices.threads();
-        let words = (self.columns() * matrices.raw_words(format)).div_ceil(threads);
-        let strips = self.slots / size / matrices.warps[1];
-        let each_strip = |inner: &str| (0..strips).map(|s| inner.replace("{s}", &s.to_string())).collect::<String>();
-        let mut pieces = text.split("[[");
-        let mut within = String::from(pieces.next().unwrap_or_default());
-        for (inner, after) in pieces.filter_map(|piece| piece.split_once("]]")) {
-            within += &(each_strip(inner) + after);
-        }
+        let Matrix { size, subgroup, .. } = matrices.matrix;
+        let rows = if self.swiglu { matrices.strip / 2 } else { matrices.strip };
+        let words = (rows * matrices.raw_words(format)).div_ceil(subgroup);
         let scalar = scalar_tiles(&matrices);
         let ranges = [
-            ("{r}", self.rows / size / matrices.warps[0]),
-            ("{s}", strips),
-            ("{e}", (self.slots * DEPTH / 16).div_ceil(threads)),
-            ("{x}", (self.rows * DEPTH / 8).div_ceil(threads)),
+            ("{r}", self.rows / size),
+            ("{s}", matrices.strip / size),
+            ("{d}", PARTS),
+            ("{i}", matrices.part / size),
+            ("{e}", (matrices.strip * matrices.part / 16).div_ceil(subgroup)),
             ("{h}", words),
             ("{u}", if self.swiglu { words } else { 0 }),
             ("{v}", if scalar { 0 } else { 1 }),
             ("{f}", if scalar { 4 } else { 0 }),
         ];
-        unroll(&repeat_block(&within, DEPTH / size), &ranges)
+        unroll(&repeat_block(text, PARTS), &ranges)
     }
 }
 

@@ -41,7 +41,7 @@ pub struct Allowed {
     pub f16: bool,
     /// Subgroup operations.
     pub subgroups: bool,
-    /// Cooperative matrices; they are of f16, so without that there are none either.
+    /// Cooperative matrices; they are of f16 and belong to subgroups, so without either there are none.
     pub matrices: bool,
 }
 

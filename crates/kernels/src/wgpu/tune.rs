@@ -16,8 +16,11 @@ const FEW_COLUMNS: u32 = 8;
 /// Rows that the product of few rows sums at a time.
 pub const FEW: [u32; 3] = [1, 4, 8];
 
-/// Columns of k at a time of the product by matrices.
-pub(super) const DEPTH: u32 = 32;
+/// Columns of k at a time of the portable product in f16 (staged_f16.wgsl).
+const STAGED_DEPTH: u32 = 32;
+
+/// Parts of a step of k of the product by matrices: the input of all is loaded before the weights of the first are decoded.
+pub(super) const PARTS: u32 = 2;
 
 /// Shared memory that is enough for the product by matrices, whatever the format.
 pub(super) const LEAST_SHARED: u32 = 31 << 10;
@@ -63,12 +66,12 @@ pub struct Tile {
 pub struct Matrices {
     /// What it is made of.
     pub matrix: Matrix,
-    /// Subgroups that share its rows, and its columns.
-    pub warps: [u32; 2],
+    /// Weight rows of a subgroup.
+    pub strip: u32,
+    /// Columns of k whose weights are decoded at a time.
+    pub part: u32,
     /// Columns of k whose weights are fetched together: whole blocks.
     pub chunk: u32,
-    /// Subgroups that store their sums at a time.
-    pub regions: u32,
 }
 
 /// The tile height that suits a plan: the least of the kernel's that holds an expert's rows on average. A taller tile
@@ -93,23 +96,25 @@ pub(super) fn few(tokens: usize, entries: usize, experts: usize) -> Option<u32> 
 }
 
 impl Tile {
-    /// The tile of a height for products with weights of a format. By matrices it has as many weight rows, then columns of a
-    /// chunk, then stores at a time as shared memory holds; a low one, which waits more than it multiplies, is small instead, so
-    /// that up to three of them share a processor.
+    /// The tile of a height for products with weights of a format. By matrices it is the one of which most subgroups have
+    /// room in shared memory at a time, several workgroups of it if need be: they wait for memory, and for each other nowhere.
     pub fn new(format: Format, rows: u32, swiglu: bool, matrix: Option<Matrix>) -> Self {
         let Some(matrix) = matrix else {
             return Self { rows, slots: SLOTS, swiglu, matrices: None, few: None, halves: false };
         };
-        let tile = |(slots, matrices)| Self { rows, slots, swiglu, matrices: Some(matrices), few: None, halves: false };
-        let at_once = |tile: &Self| (matrix.shared / tile.shared_bytes(format)).min(3);
-        let small = choices(format, rows, 64, matrix).into_iter().map(tile);
-        let large = choices(format, rows, 128, matrix).into_iter().map(tile);
+        let tile = |(warps, matrices): (u32, Matrices)| {
+            let slots = warps * matrices.strip;
+            Self { rows, slots, swiglu, matrices: Some(matrices), few: None, halves: false }
+        };
         // The first of those that are best: `max_by_key` gives the last.
-        let best = small.clone().rev().max_by_key(at_once).expect("there are choices");
-        if rows <= 16 && at_once(&best) > 1 {
-            return best;
-        }
-        large.chain(small).find(|tile| at_once(tile) > 0).unwrap_or(best)
+        let all = choices(format, matrix).map(tile).rev();
+        all.max_by_key(|tile| tile.warps_at_once(format)).expect("there are choices")
+    }
+
+    /// Subgroups that a processor has room for.
+    fn warps_at_once(&self, format: Format) -> u32 {
+        self.matrices
+            .map_or(0, |matrices| matrices.matrix.shared / self.shared_bytes(format) * (self.slots / matrices.strip))
     }
 
     /// The tile of a height, of a device that makes its products so.
@@ -126,6 +131,11 @@ impl Tile {
         self.halves || self.matrices.is_some()
     }
 
+    /// Columns of an f16 input of so many: whole steps.
+    pub(super) fn half_columns(&self, k: usize) -> usize {
+        k.next_multiple_of(self.matrices.map_or(STAGED_DEPTH, |matrices| matrices.depth()) as usize)
+    }
+
     /// The product of few rows, `at_once` of them by a subgroup at a time.
     pub const fn few(at_once: u32, swiglu: bool) -> Self {
         let slots = if swiglu { 2 * FEW_COLUMNS } else { FEW_COLUMNS };
@@ -140,23 +150,23 @@ impl Tile {
     /// Bytes of shared memory that gemm_coop.wgsl declares; none for the portable product.
     pub fn shared_bytes(&self, format: Format) -> u32 {
         let Some(matrices) = self.matrices else { return 0 };
-        let tiles = (self.rows + self.slots) * (DEPTH + 8) * 2;
+        let weights = self.slots * (matrices.part + 8) * 2;
         let raw = self.slots * ((matrices.raw_words(format) + 1) | 1) * 4;
-        let products = matrices.products() * matrices.matrix.size.pow(2) * 4;
+        let products = self.slots / matrices.strip * matrices.matrix.size.pow(2) * 4;
         let tables = match format {
-            Format::IQ2_XS => (512 + 128) * 16,
+            Format::IQ2_XS => 512 * 8 + 128 * 4,
             Format::IQ4_NL => 256 * 4,
             _ => 0,
         };
         let rest = 4 * self.slots + 8 * self.rows + 12;
-        tiles + raw + products + tables + rest
+        weights + raw + products + tables + rest
     }
 }
 
 impl Matrices {
-    /// Threads of a workgroup.
-    pub(super) fn threads(&self) -> u32 {
-        self.warps[0] * self.warps[1] * self.matrix.subgroup
+    /// Columns of k of a step.
+    pub(super) fn depth(&self) -> u32 {
+        PARTS * self.part
     }
 
     /// Bytes of a row's chunk.
@@ -168,29 +178,15 @@ impl Matrices {
     pub(super) fn raw_words(&self, format: Format) -> u32 {
         (self.chunk_bytes(format) + 6) / 4
     }
-
-    /// Fragments that there is room for when sums are stored: one more than are read, unless all are.
-    pub(super) fn products(&self) -> u32 {
-        self.regions + u32::from(self.regions < self.warps[0] * self.warps[1])
-    }
 }
 
-/// Ways to make a workgroup with so many weight rows, the largest first.
-fn choices(format: Format, rows: u32, slots: u32, matrix: Matrix) -> Vec<(u32, Matrices)> {
-    let block = format.block_len() as u32;
-    let warps = warps(rows, slots, matrix);
-    let chunks = [128, 64, 32].map(|chunk: u32| chunk.max(block));
-    let stores = [1, 2, 4, 8].map(|share| (warps[0] * warps[1] / share).max(1));
-    let all = chunks.into_iter().flat_map(|chunk| stores.map(|regions| Matrices { matrix, warps, chunk, regions }));
-    all.map(|matrices| (slots, matrices)).collect()
-}
-
-/// Subgroups that share a workgroup's rows and its columns: eight, or as many as have sixteen weights of a step to decode each
-/// thread.
-fn warps(rows: u32, slots: u32, matrix: Matrix) -> [u32; 2] {
-    let all = (slots * DEPTH / 16 / matrix.subgroup).clamp(1, 8);
-    let rows = (rows / matrix.size).min(2).min(all);
-    [rows, (slots / matrix.size).min(all / rows)]
+/// Ways to make a workgroup and its subgroups, the largest first. A subgroup has sixteen weights of a part to decode each thread.
+fn choices(format: Format, matrix: Matrix) -> impl DoubleEndedIterator<Item = (u32, Matrices)> {
+    let strip = matrix.subgroup.clamp(16, 32);
+    let part = (16 * matrix.subgroup / strip).max(16);
+    let least = (format.block_len() as u32).max(PARTS * part);
+    let chunk = move |chunk: u32| Matrices { matrix, strip, part, chunk: chunk.max(least) };
+    [8, 4, 2, 1].into_iter().flat_map(move |warps| [128, 64, 32].map(|columns| (warps, chunk(columns))))
 }
 
 #[cfg(test)]
@@ -204,20 +200,26 @@ mod tests {
         assert_eq!(found, [16, 16, 16, 32, 64, 64, 16]);
     }
 
-    /// Weight rows, subgroups, columns of a chunk, stores at a time: what docs/wgpu.md has the times of.
-    fn answer(format: Format, rows: u32, swiglu: bool, matrix: Matrix) -> (u32, [u32; 2], u32, u32) {
+    /// Weight rows, those of a subgroup, columns of a part and of a chunk: what docs/wgpu.md has the times of.
+    fn answer(format: Format, rows: u32, swiglu: bool, matrix: Matrix) -> [u32; 4] {
         let tile = Tile::new(format, rows, swiglu, Some(matrix));
         let matrices = tile.matrices.expect("by matrices");
-        (tile.slots, matrices.warps, matrices.chunk, matrices.regions)
+        [tile.slots, matrices.strip, matrices.part, matrices.chunk]
     }
 
     #[test]
     fn tiles_of_an_nvidia_card() {
-        let card = MATRICES[2];
-        assert_eq!(answer(Format::IQ2_XS, 64, true, card), (128, [2, 4], 256, 8));
-        assert_eq!(answer(Format::IQ2_XS, 16, true, card), (64, [1, 4], 256, 1));
-        assert_eq!(answer(Format::IQ4_NL, 64, false, card), (128, [2, 4], 128, 8));
-        assert_eq!(answer(Format::IQ4_NL, 16, false, card), (64, [1, 4], 128, 2));
+        for rows in TILE_ROWS {
+            assert_eq!(answer(Format::IQ2_XS, rows, true, MATRICES[2]), [256, 32, 16, 256]);
+            assert_eq!(answer(Format::IQ4_NL, rows, false, MATRICES[2]), [128, 32, 16, 32]);
+        }
+    }
+
+    /// Sixteen weights of a part for each thread, or more where a fragment of sums needs them.
+    #[test]
+    fn subgroups_of_any_size_have_their_weights() {
+        let parts = MATRICES.map(|matrix| answer(Format::IQ2_XS, 64, true, matrix)[1..3].to_vec());
+        assert_eq!(parts, [[32, 16], [16, 16], [32, 16], [32, 32]]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
-// act_f16: row r of `half` is f16(x[r] * 2^-s), s being 0 unless a number of the row is beyond the f16 range; then it is the
-// least that brings the row inside. A workgroup for each row. Rounding is to nearest even, subnormals kept.
+// act_f16: rows of `half` are f16(x * 2^-s), s being 0 unless a number of the row is beyond the f16 range; then it is the least
+// that brings the row inside. A workgroup for each row. Rounding is to nearest even, subnormals kept. `half` lies in fragments
+// as the product by matrices loads them: fragment x fragment numbers side by side, row after row of fragments; fragment 1 is
+// row after row. The rows of a tile of the plan begin at a multiple of `place`, which is what the product's tiles take for it.
 // swiglu: gate = silu(gate) * up, in rows that are no padding; where one product cannot make both.
 
 struct Params {
@@ -8,8 +10,12 @@ struct Params {
     stok: View,
     meta_words: View,
     count: u32,
-    words: u32,       // of a row of `half`: two columns each, zeros beyond the last
+    columns: u32,     // of `half`, zeros beyond the last of x
     routed: u32,      // only rows of the plan, and for swiglu only those with a token
+    gather: u32,      // a row of the plan is its token's, and padding is left alone
+    tile: u32,        // rows of the plan that lie together
+    place: u32,       // rows of `half` for them
+    fragment: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -34,26 +40,35 @@ fn act_f16(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) gro
     if row >= min(p.count, workgroupUniformLoad(&rows)) {
         return;
     }
-    let begin = at(p.x, row, 0u);
+    var source = row;
+    if p.gather == 1u {
+        source = bitcast<u32>(stok[p.stok.first + row]);
+        if source == 0xffffffffu {
+            return;
+        }
+    }
+    let begin = at(p.x, source, 0u);
     var most = 0.0;
     for (var c = thread; c < p.x.cols; c += 256u) {
         most = max(most, abs(x[begin + c]));
     }
     most = group_max(thread, most);
     let s = range_exponent(most);
+    let to = row / p.tile * p.place + row % p.tile;
     if thread == 0u {
-        exponents[row] = s;
+        exponents[to] = s;
     }
     let scale = power_of_two(-s);
-    for (var word = thread; word < p.words; word += 256u) {
+    let first = to / p.fragment * p.fragment * p.columns + to % p.fragment * p.fragment;
+    for (var c = 2u * thread; c < p.columns; c += 512u) {
         var two = 0u;
-        if 2u * word < p.x.cols {
-            two = float_to_half(x[begin + 2u * word] * scale);
+        if c < p.x.cols {
+            two = float_to_half(x[begin + c] * scale);
         }
-        if 2u * word + 1u < p.x.cols {
-            two |= float_to_half(x[begin + 2u * word + 1u] * scale) << 16u;
+        if c + 1u < p.x.cols {
+            two |= float_to_half(x[begin + c + 1u] * scale) << 16u;
         }
-        half[row * p.words + word] = two;
+        half[(first + c / p.fragment * p.fragment * p.fragment + c % p.fragment) / 2u] = two;
     }
 }
 

@@ -411,28 +411,48 @@ fn decode(block: u32, eight: u32) -> Eight {
 }
 
 //= HALVES IQ2_XS
-// Magnitudes are kept as eighths, and the odd factor of the scale is multiplied first: both are exact, so that a weight is
-// rounded once.
-var<workgroup> grid: array<array<vec4<f16>, 2>, 512>;
-var<workgroup> plus_minus: array<array<vec4<f16>, 2>, 128>;
+// An entry's magnitudes are 8, 25 and 43. Kept are bits 5 to 11 of their 64ths as f16, of four in a word: the first and the
+// second where they belong in two halves, the others a byte further, the last around the end. The other bits are the same of
+// all three, but for the signs: bits of `signs` are those of the first pair, each pair's a place below the one before it.
+// The odd factor of the scale is multiplied first, which is exact, so that a weight is rounded once.
+var<workgroup> grid: array<vec2<u32>, 512>;
+var<workgroup> signs: array<u32, 128>;
+
+const KEPT = 0x0fe00fe0u;
+const SHARED = 0x30003000u;
+
+fn kept(magnitudes: u32) -> u32 {
+    let m = (vec4(magnitudes) >> BYTES_OF_WORD) & vec4(255u);
+    let bits = (select(vec4(0u), vec4(50u), m == vec4(25u)) | select(vec4(0u), vec4(75u), m == vec4(43u))) << vec4(5u, 21u, 13u, 29u);
+    return bits.x | bits.y | bits.z | bits.w | (select(0u, 75u, m.w == 43u) >> 3u) | (select(0u, 50u, m.w == 25u) >> 3u);
+}
 
 fn prepare(thread: u32, threads: u32) {
     for (var i = thread; i < 512u; i += threads) {
         let entry = entry_of_eight(TABLE_IQ2_XS, i);
-        grid[i][0] = vec4<f16>(unsigned_bytes(entry.x) * 0.125);
-        grid[i][1] = vec4<f16>(unsigned_bytes(entry.y) * 0.125);
+        grid[i] = vec2(kept(entry.x), kept(entry.y));
     }
     for (var i = thread; i < 128u; i += threads) {
-        let signs = even_signs(i);
-        plus_minus[i][0] = vec4<f16>(1.0 - 2.0 * vec4<f32>((vec4(signs) >> vec4(0u, 1u, 2u, 3u)) & vec4(1u)));
-        plus_minus[i][1] = vec4<f16>(1.0 - 2.0 * vec4<f32>((vec4(signs) >> vec4(4u, 5u, 6u, 7u)) & vec4(1u)));
+        let eight = even_signs(i);
+        let first = (vec4(eight) >> vec4(0u, 2u, 4u, 6u)) & vec4(1u);
+        let second = (vec4(eight) >> vec4(1u, 3u, 5u, 7u)) & vec4(1u);
+        let pairs = (first << vec4(15u, 14u, 13u, 12u)) | (second << vec4(31u, 30u, 29u, 28u));
+        signs[i] = pairs.x | pairs.y | pairs.z | pairs.w;
     }
 }
 
-fn signed_entry(code: u32, odd: f16, d: f16) -> EightHalves {
-    let entry = code & 511u;
-    let signs = (code >> 9u) & 127u;
-    return EightHalves(grid[entry][0] * plus_minus[signs][0] * odd * d, grid[entry][1] * plus_minus[signs][1] * odd * d);
+fn signed_pair(bits: u32, negative: u32) -> vec2<f16> {
+    return vec2<f16>(unpack2x16float(((bits & KEPT) | SHARED) ^ (negative & 0x80008000u)));
+}
+
+fn signed_four(bits: u32, negative: u32) -> vec4<f16> {
+    return vec4(signed_pair(bits, negative), signed_pair((bits >> 8u) | (bits << 24u), negative << 1u));
+}
+
+fn signed_entry(code: u32, factor: f16, d: f16) -> EightHalves {
+    let entry = grid[code & 511u];
+    let negative = signs[(code >> 9u) & 127u];
+    return EightHalves(signed_four(entry.x, negative) * factor * d, signed_four(entry.y, negative << 2u) * factor * d);
 }
 
 // A chunk is one block. It begins at an even byte, so that two codes lie in a word or in the halves of two.
@@ -443,9 +463,10 @@ fn sixteen_at(block: u32, column: u32) -> Sixteen {
     let word = codes / 4u + run;
     let two = (weight_word(word) >> shift) | ((weight_word(word + 1u) << (31u - shift)) << 1u);
     let scale = block + 66u + run / 2u;
-    let odd = f16(2u * ((weight_word(scale / 4u) >> (scale % 4u * 8u + run % 2u * 4u)) & 15u) + 1u);
+    let odd = 2u * ((weight_word(scale / 4u) >> (scale % 4u * 8u + run % 2u * 4u)) & 15u) + 1u;
+    let factor = f16(8u * odd);
     let d = f16(unpack2x16float(half_word_at(block)).x);
-    return Sixteen(signed_entry(two, odd, d), signed_entry(two >> 16u, odd, d));
+    return Sixteen(signed_entry(two, factor, d), signed_entry(two >> 16u, factor, d));
 }
 
 //= HALVES IQ4_NL

@@ -3,7 +3,7 @@
 alias Staged = vec4<f16>;
 const DEPTH = 32u;
 
-@group(0) @binding(1) var<storage, read_write> half: array<vec4<f16>>;  // [M, eights * 2]: zeros up to a multiple of DEPTH columns
+@group(0) @binding(1) var<storage, read_write> half: array<vec4<f16>>;  // [M, half_columns / 4]: zeros beyond the last
 @group(0) @binding(10) var<storage, read_write> exponents: array<i32>;  // [M]: x is half * 2^exponent
 
 // Four columns of the tile's row that an item belongs to, in the step that begins with column `first`.
@@ -15,7 +15,7 @@ fn x_at(item: u32, first: u32) -> Staged {
     if row == 0xffffffffu || first >= p.k {
         return vec4<f16>();
     }
-    return half[row * p.eights * 2u + first / 4u + item % FOURS];
+    return half[row * p.half_columns / 4u + first / 4u + item % FOURS];
 }
 
 // What the sums of an input row are to be multiplied by.

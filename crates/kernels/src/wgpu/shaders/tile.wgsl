@@ -25,7 +25,7 @@ struct Params {
     scale: f32,
     gather: u32,        // input row: 1 the row's token, 0 the row itself
     has_bias: u32,
-    eights: u32,        // from row to row of an f16 input, eight columns each
+    half_columns: u32,  // of an f16 input
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
