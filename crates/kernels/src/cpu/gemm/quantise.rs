@@ -75,6 +75,7 @@ pub(super) struct Quantised {
     first: usize,
     /// Words of a row.
     stride: usize,
+    #[cfg(target_arch = "x86_64")]
     rows: usize,
 }
 
@@ -106,7 +107,14 @@ impl Quantised {
                 }
             });
         }
-        Self { spare, words, first, stride, rows: x.rows() }
+        Self {
+            spare,
+            words,
+            first,
+            stride,
+            #[cfg(target_arch = "x86_64")]
+            rows: x.rows(),
+        }
     }
 
     /// Bytes of a row.
