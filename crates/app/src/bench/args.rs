@@ -1,5 +1,7 @@
 //! The flags of the benches of a layer's parts, and what they mean.
 
+use std::collections::HashSet;
+
 use argon_gguf::Format;
 use clap::Args;
 
@@ -184,8 +186,10 @@ impl TryFrom<RoutedArgs> for Routed {
     }
 }
 
-/// Numbers of tokens, each from 1 to `most`.
-pub fn tokens_within(tokens: Vec<usize>, most: usize) -> Result<Vec<usize>, Failure> {
+/// Numbers of tokens, each from 1 to `most`; each once, where it is first said.
+pub fn tokens_within(mut tokens: Vec<usize>, most: usize) -> Result<Vec<usize>, Failure> {
+    let mut said = HashSet::new();
+    tokens.retain(|&tokens| said.insert(tokens));
     tokens.into_iter().map(|tokens| within("--tokens", tokens, 1, most.min(MAX_TOKENS))).collect()
 }
 

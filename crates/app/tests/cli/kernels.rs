@@ -133,7 +133,7 @@ fn a_layer_is_timed_by_stage() {
 
 #[test]
 fn a_gather_is_timed_from_both_sources() {
-    let shape = ["-T", "9,40", "-D", "96", "--experts", "8", "--topk", "3", "--device", "cpu"];
+    let shape = ["-T", "9,40,9", "-D", "96", "--experts", "8", "--topk", "3", "--device", "cpu"];
     let found = written(&[&["gather"], &shape[..]].concat());
     assert_eq!(
         found.records(),
