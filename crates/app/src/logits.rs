@@ -23,7 +23,7 @@ pub fn run(settings: settings::Logits) -> Result<(), Failure> {
     let path = settings.model.as_deref();
     let gguf = model::open(path)?;
     let to_stdout = settings.output == Path::new("-");
-    let interrupt = Interrupt::at_once()?;
+    let interrupt = Interrupt::of_process();
     if !to_stdout {
         output::check([("-o", settings.output.as_path())], model::files(&gguf).chain(settings.prompt.file()))?;
     } else if io::stdout().is_terminal() {

@@ -46,12 +46,13 @@ use std::process::ExitCode;
 
 use args::{Cli, Command, ParityCommand};
 use failure::Failure;
+use interrupt::Interrupt;
 
 fn main() -> ExitCode {
     if let Some(code) = run::template::serve() {
         return code;
     }
-    match args::parse().and_then(dispatch) {
+    match Interrupt::install().and_then(|()| args::parse()).and_then(dispatch) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }

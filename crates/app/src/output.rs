@@ -27,7 +27,7 @@ pub fn can_be_written(path: &Path) -> Result<(), Failure> {
     match fs::metadata(path) {
         // Opened and closed, a pipe would end for whoever reads it.
         Ok(there) if !there.is_file() && !there.is_dir() => Ok(()),
-        _ => NewFile::create(path, &Interrupt::default()).map(drop).or_input(path.display()),
+        _ => NewFile::create(path, &Interrupt::of_process()).map(drop).or_input(path.display()),
     }
 }
 

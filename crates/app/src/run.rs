@@ -72,7 +72,7 @@ pub fn run(settings: Run) -> Result<(), Failure> {
     let watched = settings.profile.is_some() || settings.record_routing.is_some();
     let profiler = watched.then(|| Profiler::new(&engine));
     // Until here there is nothing to be finished: Ctrl-C ends the process as it does any other.
-    let interrupt = Interrupt::catch()?;
+    let interrupt = Interrupt::catch();
     let stop = interrupt.flag().clone();
     let mut writer = Writer { session, sampler, tokenizer, history, predict, ignore_eos, stop, timings, profiler };
     let end = job.run(&mut writer, &interrupt);

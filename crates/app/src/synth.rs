@@ -73,7 +73,7 @@ pub fn run(args: SynthArgs) -> Result<(), Failure> {
     let tokens = Tokens::new(&shape.vocabulary)?;
     let (path, total) = (&args.output, plan.iter().map(|planned| planned.bytes).sum::<u64>());
     output::has_room(path, total)?;
-    let interrupt = Interrupt::catch()?;
+    let interrupt = Interrupt::catch();
     let mut file = create(path, args.force, &interrupt)?;
     eprintln!("{}: {} tensors, {}", path.display(), plan.len(), bytes(total));
     for planned in plan.iter().filter(|planned| planned.substituted(&types)) {

@@ -77,7 +77,7 @@ pub fn run(settings: settings::BenchModel) -> Result<(), Failure> {
     eprintln!("{}", setting.about.line());
     model::introduce(&engine, path);
     setting.warning.iter().for_each(|warning| eprintln!("warning: {warning}"));
-    let interrupt = Interrupt::catch()?;
+    let interrupt = Interrupt::catch();
     let mut out = io::stdout().lock();
     write!(out, "{}", setting.header()).and_then(|()| out.flush()).map_err(stdout_failure)?;
     let mut records = Vec::new();
@@ -95,13 +95,13 @@ pub fn run(settings: settings::BenchModel) -> Result<(), Failure> {
     };
     let measured = settings.tests.iter().try_for_each(&mut one);
     let cut_short = outputs::cut_short(measured, !records.is_empty())?;
-    records.iter_mut().for_each(|record| record.interrupted = cut_short);
+    records.iter_mut().for_each(|record| record.interrupted = cut_short.is_some());
     let page = || {
-        let profile = if cut_short { None } else { profile(&engine, &settings)? };
+        let profile = if cut_short.is_some() { None } else { profile(&engine, &settings)? };
         Ok(html(&records, &setting, profile.as_ref()))
     };
     settings.outputs.write(&records, || csv(&records), page, &interrupt)?;
-    if cut_short { Err(Failure::Interrupted) } else { Ok(()) }
+    cut_short.map_or(Ok(()), Err)
 }
 
 fn csv(records: &[Record]) -> String {

@@ -26,24 +26,20 @@ pub struct OutputArgs {
 /// What a reader is told of results that are not all.
 pub const INTERRUPTED: &str = "interrupted: not everything was measured, or not as often as asked";
 
-/// Whether results, of which there are `some`, end with an interruption, which is told.
+/// What ended a bench before its end, if `some` results are there to be written all the same; that they are not all is told.
 ///
 /// # Errors
-/// The failure of `measured`, unless there are results of an interrupted bench to be written.
-pub fn cut_short(measured: Result<(), Failure>, some: bool) -> Result<bool, Failure> {
-    match measured {
-        Ok(()) => Ok(false),
-        Err(Failure::Interrupted) if some => {
-            eprintln!("warning: {INTERRUPTED}");
-            Ok(true)
-        }
-        Err(failure) => {
-            if let Failure::Interrupted = failure {
-                eprintln!("interrupted before anything was measured");
-            }
-            Err(failure)
-        }
+/// The failure of `measured`, if there are no results.
+pub fn cut_short(measured: Result<(), Failure>, some: bool) -> Result<Option<Failure>, Failure> {
+    let Err(failure) = measured else { return Ok(None) };
+    if some {
+        eprintln!("warning: {INTERRUPTED}");
+        return Ok(Some(failure));
     }
+    if let Failure::Interrupted = failure {
+        eprintln!("interrupted before anything was measured");
+    }
+    Err(failure)
 }
 
 impl OutputArgs {

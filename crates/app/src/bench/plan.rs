@@ -1,7 +1,7 @@
 //! `argon bench plan`: the stages of the plan alone, and whole plans of a sequence of layers, variant beside variant.
 //!
-//! The stages alone are functions of the processor, called on a thread of its device, or launches of a CUDA device, recorded one
-//! a layer. The sequence is what a model enqueues, one plan a layer, from an idle device to an idle device; there the variants of
+//! The stages alone are functions of the processor, called on a thread of its device, or what a launch of a CUDA device adds to
+//! those before it, without which it would find another layer's numbers. The sequence is what a model enqueues, one plan a layer, from an idle device to an idle device; there the variants of
 //! the device stand side by side.
 
 pub mod tables;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use argon_kernels::cpu::{CpuDevice, CpuOptions};
-use argon_kernels::cuda::{CudaDevice, CudaOptions, PlanVariant};
+use argon_kernels::cuda::{CudaDevice, CudaOptions, Graph, PlanVariant};
 use argon_kernels::op::{self, PlanBuffers};
 use argon_kernels::{DType, Device, DeviceError, Op};
 use argon_plan::variants::{fused, packed, parallel, serial};
@@ -53,7 +53,7 @@ pub fn run(args: PlanArgs) -> Result<(), Failure> {
     notes.push(match setup.machine.device.as_str() {
         "cpu" => "a stage alone: one call on one thread of the device (parallel: all), median of calls".into(),
         cuda if cuda.starts_with("cuda:") => {
-            "a stage alone: its launch for every layer, recorded; variants of one launch have no stages".into()
+            "a stage: what its launch adds to those before it, recorded for every layer; variants of one launch have none".into()
         }
         other => format!("no stage alone: {other} enqueues a plan as a whole, so only the whole is timed"),
     });
@@ -209,7 +209,7 @@ fn sequences(setup: &Setup, chunk: &Chunk, report: &mut Report) -> Result<(), Fa
             // One launch is the whole, and what `auto` launches is another's.
             let several = stages.len() > 1 && variant != PlanVariant::Auto;
             for (number, stage) in stages.iter().enumerate().filter(|_| several) {
-                add(stage, card.replayed(|device, op| device.enqueue_plan_stage(op, number))?);
+                add(stage, card.added(number)?);
             }
             add("plan", card.replayed(|device, op| device.enqueue(&op.clone().into()))?);
         }
@@ -263,11 +263,32 @@ impl<'a> Card<'a> {
 
     /// A layer's share of a sequence that the card has recorded, so that the host does not hold it up.
     fn replayed(&self, enqueue: impl Fn(&CudaDevice, &op::Plan) -> Result<(), DeviceError>) -> Result<Times, Failure> {
+        let graph = self.recorded(enqueue)?;
+        Ok(self.setup.measure(|_| self.seconds(&graph))?.part(self.layers))
+    }
+
+    /// The share of the same that a stage adds to the stages before it.
+    fn added(&self, stage: usize) -> Result<Times, Failure> {
+        let up_to = |end: usize| {
+            self.recorded(|device, op| (0..end).try_for_each(|stage| device.enqueue_plan_stage(op, stage)))
+        };
+        let with = up_to(stage + 1)?;
+        let without = if stage == 0 { None } else { Some(up_to(stage)?) };
+        let once = |_| {
+            let without = without.as_ref().map_or(Ok(0.0), |graph| self.seconds(graph))?;
+            Ok((self.seconds(&with)? - without).max(0.0))
+        };
+        Ok(self.setup.measure(once)?.part(self.layers))
+    }
+
+    fn recorded(&self, enqueue: impl Fn(&CudaDevice, &op::Plan) -> Result<(), DeviceError>) -> Result<Graph, Failure> {
         let device = self.device.as_ref();
         let all = || (0..self.layers).try_for_each(|layer| enqueue(device, &self.ops[layer % self.ops.len()]));
-        let graph = device.record(all).map_err(device_failure)?;
-        let once = |_| device.elapsed(&mut || device.replay(&graph)).map_err(device_failure);
-        Ok(self.setup.measure(once)?.part(self.layers))
+        device.record(all).map_err(device_failure)
+    }
+
+    fn seconds(&self, graph: &Graph) -> Result<f64, Failure> {
+        self.device.elapsed(&mut || self.device.replay(graph)).map_err(device_failure)
     }
 }
 

@@ -76,7 +76,7 @@ impl Setup {
             machine.device, machine.name, machine.precision, machine.clock
         );
         eprintln!("{}", machine.ceilings());
-        let interrupt = Interrupt::catch()?;
+        let interrupt = Interrupt::catch();
         let outputs = args.outputs;
         Ok(Setup { device, settings, precision, machine, repetitions, interrupt, about, bench, outputs, busy })
     }
@@ -178,10 +178,10 @@ impl Setup {
     /// ceilings are measured once more, to see whether the machine did nothing else meanwhile.
     ///
     /// # Errors
-    /// The one of `measured`, or if a file cannot be written.
+    /// What ended `measured`, or if a file cannot be written.
     pub fn finish(&self, mut report: Report, measured: Result<(), Failure>) -> Result<(), Failure> {
         let cut_short = outputs::cut_short(measured, !report.records.is_empty())?;
-        if cut_short {
+        if cut_short.is_some() {
             report.interrupted = true;
             report.warnings.push(outputs::INTERRUPTED.into());
         } else {
@@ -190,7 +190,7 @@ impl Setup {
             report.warn(self.machine.unlike(&again));
         }
         self.outputs.write(&report, || report.csv(), || Ok(page::of(&report)), &self.interrupt)?;
-        if cut_short { Err(Failure::Interrupted) } else { Ok(()) }
+        cut_short.map_or(Ok(()), Err)
     }
 }
 

@@ -23,20 +23,24 @@ pub fn run(settings: &Parity) -> Result<(), Failure> {
     if let Some(path) = &settings.report {
         can_be_written(path)?;
     }
-    let interrupt = Interrupt::at_once()?;
+    let interrupt = Interrupt::of_process();
     let mut report = Report::new();
     let mut out = io::stdout().lock();
+    let mut printed = Ok(());
     for device in devices(settings, &mut report)? {
         let compared = compare(&device, settings)?;
-        report::print(&mut out, &compared, settings.parts.len() == 1).map_err(stdout_failure)?;
+        printed = printed.and_then(|()| report::print(&mut out, &compared, settings.parts.len() == 1));
         report.devices.push(compared);
+        if printed.is_err() && settings.report.is_none() {
+            break;
+        }
     }
     let (all, failed) = report.count();
     if let Some(path) = &settings.report {
         report.write(path, &interrupt).or_work(path.display())?;
     }
     verdict(all, failed)?;
-    writeln!(out, "all {all} comparisons hold").map_err(stdout_failure)
+    printed.and_then(|()| writeln!(out, "all {all} comparisons hold")).map_err(stdout_failure)
 }
 
 /// Whether all is well; a comparison of nothing shows nothing.

@@ -69,7 +69,7 @@ fn bound(case: &Case) -> f64 {
         Precision::F32 => few * 1e-6f64.max((case.k as f64).sqrt() * 2f64.powi(-25)) * products,
         // An input and a weight are rounded to f16, the weight twice where decode.cuh says so: each by at most 2^-11, evenly
         // spread, and all mantissas may be the worst, 1.
-        _ => 2f64.powi(-11) / 3f64.sqrt() * if twice { 3f64 } else { 2f64 }.sqrt() * products,
+        _ => few * 2f64.powi(-11) / 3f64.sqrt() * if twice { 3f64 } else { 2f64 }.sqrt() * products,
     }
 }
 
