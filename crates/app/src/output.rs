@@ -59,8 +59,23 @@ fn place(path: &Path) -> Option<PathBuf> {
     match fs::metadata(path) {
         Ok(there) if !there.is_file() => None,
         Ok(_) => fs::canonicalize(path).ok(),
-        Err(_) => Some(fs::canonicalize(directory(path)).ok()?.join(path.file_name()?)),
+        Err(_) => {
+            let path = followed(path);
+            Some(fs::canonicalize(directory(&path)).ok()?.join(path.file_name()?))
+        }
     }
+}
+
+/// Where links from `path` lead, also if nothing is there yet.
+fn followed(path: &Path) -> PathBuf {
+    // As many as Linux follows.
+    const LINKS: usize = 40;
+    let mut path = path.to_owned();
+    for _ in 0..LINKS {
+        let Ok(next) = fs::read_link(&path) else { break };
+        path = directory(&path).join(next);
+    }
+    path
 }
 
 /// That there is room for `size` bytes more where `path` will be, as far as the system says.
@@ -112,7 +127,7 @@ impl<'a> NewFile<'a> {
             }
             // Through a link, to what it leads to.
             Ok(_) => fs::canonicalize(path)?,
-            Err(_) => path.to_owned(),
+            Err(_) => followed(path),
         };
         let mut part = place.clone().into_os_string();
         part.push(format!(".{}.part", std::process::id()));
@@ -196,6 +211,18 @@ mod tests {
         file.finish().unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(names(dir.path()), ["f", "link"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_to_nothing_is_the_place_that_it_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("f"), dir.path().join("link"));
+        std::os::unix::fs::symlink("f", &link).unwrap();
+        assert!(check([("--json", &*path), ("--html", &*link)], []).is_err());
+        write(&link, b"new", &Interrupt::default()).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(names(dir.path()), ["f", "link"]);
     }
 
