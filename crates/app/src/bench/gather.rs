@@ -43,7 +43,7 @@ pub fn run(args: GatherArgs) -> Result<(), Failure> {
     let mut report = setup.report(setting, notes);
     let one = |&tokens: &usize| measure(&setup, &routed, tokens, hidden, &mut report);
     let measured = routed.tokens.iter().try_for_each(one);
-    print(&report).map_err(stdout_failure)?;
+    let measured = measured.and(print(&report).map_err(stdout_failure));
     setup.finish(report, measured)
 }
 

@@ -72,7 +72,7 @@ pub fn run(args: PlanArgs) -> Result<(), Failure> {
         }
         sequences(&setup, &chunk, &mut report)
     });
-    print(&report).map_err(stdout_failure)?;
+    let measured = measured.and(print(&report).map_err(stdout_failure));
     setup.finish(report, measured)
 }
 
