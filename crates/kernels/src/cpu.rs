@@ -34,9 +34,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use argon_gguf::Bytes;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use crate::device::{Device, DeviceError, DeviceInfo};
+use crate::device::{Clock, Device, DeviceError, DeviceInfo, host_elapsed};
 use crate::op::Op;
-use crate::tensor::{Buffer, Tensor};
+use crate::tensor::{Buffer, Tensor, Weight};
 pub use isa::Isa;
 use memory::HostMemory;
 pub use peak::Peaks;
@@ -167,6 +167,10 @@ impl Device for CpuDevice {
         true
     }
 
+    fn prepare(&self, _: &Weight) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
     fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {
         let _lock = self.exclusive();
         memory::write(self, dst, bytes)
@@ -175,6 +179,10 @@ impl Device for CpuDevice {
     fn read(&self, src: &Tensor, bytes: &mut [u8]) -> Result<(), DeviceError> {
         let _lock = self.exclusive();
         memory::read(self, src, bytes)
+    }
+
+    fn bytes_to_host(&self) -> u64 {
+        0
     }
 
     fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {
@@ -186,5 +194,13 @@ impl Device for CpuDevice {
     fn sync(&self) -> Result<(), DeviceError> {
         drop(self.exclusive());
         Ok(())
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::Host
+    }
+
+    fn elapsed(&self, work: &mut dyn FnMut() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
+        host_elapsed(self, work)
     }
 }

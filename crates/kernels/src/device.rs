@@ -109,15 +109,11 @@ pub trait Device: Send + Sync {
 
     /// Whether constant bytes stay where they are, to be read when an op needs them. A device that copies them has read all
     /// of them before the first op.
-    fn reads_in_place(&self) -> bool {
-        false
-    }
+    fn reads_in_place(&self) -> bool;
 
     /// Told of a weight that ops will use, a device may find out what it needs to know of it. Nothing depends on it but the time
     /// that the first of these ops takes.
-    fn prepare(&self, _weight: &Weight) -> Result<(), DeviceError> {
-        Ok(())
-    }
+    fn prepare(&self, weight: &Weight) -> Result<(), DeviceError>;
 
     /// Enqueues a copy from the host to the elements of `dst`, a dense tensor of exactly these bytes.
     fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError>;
@@ -127,9 +123,7 @@ pub trait Device: Send + Sync {
 
     /// Bytes that came from this device's memory to the host so far, for whatever reason; 0 where both are the same memory.
     /// While ops are enqueued it does not grow.
-    fn bytes_to_host(&self) -> u64 {
-        0
-    }
+    fn bytes_to_host(&self) -> u64;
 
     /// Enqueues one op. Operands are checked here ([`Op::check`]); a kernel assumes them right.
     fn enqueue(&self, op: &Op) -> Result<(), DeviceError>;
@@ -138,18 +132,25 @@ pub trait Device: Send + Sync {
     fn sync(&self) -> Result<(), DeviceError>;
 
     /// The clock of [`Device::elapsed`].
-    fn clock(&self) -> Clock {
-        Clock::Host
-    }
+    fn clock(&self) -> Clock;
 
     /// The seconds from the start to the end of what `work` enqueues, on a device that had nothing else to do.
-    fn elapsed(&self, work: &mut dyn FnMut() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
-        self.sync()?;
-        let start = Instant::now();
-        work()?;
-        self.sync()?;
-        Ok(start.elapsed().as_secs_f64())
-    }
+    fn elapsed(&self, work: &mut dyn FnMut() -> Result<(), DeviceError>) -> Result<f64, DeviceError>;
+}
+
+/// [`Device::elapsed`] by [`Clock::Host`].
+///
+/// # Errors
+/// Those of `work`, and of the device while it waits.
+pub fn host_elapsed(
+    device: &dyn Device,
+    work: &mut dyn FnMut() -> Result<(), DeviceError>,
+) -> Result<f64, DeviceError> {
+    device.sync()?;
+    let start = Instant::now();
+    work()?;
+    device.sync()?;
+    Ok(start.elapsed().as_secs_f64())
 }
 
 /// A zeroed dense tensor `[rows, groups, cols]` on `device`.

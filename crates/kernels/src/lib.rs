@@ -12,6 +12,7 @@
 //! * [`parity`], [`self_test`]: a device beside the reference, in full and in a moment.
 //! * `wgpu` (a feature): any GPU behind Metal, Vulkan or DX12.
 //! * [`shuffle`]: a device for tests that runs ops in every order that their reads and writes permit.
+//! * [`wrapper`]: a device around another, for tests and stand-ins.
 
 pub mod cpu;
 #[cfg(feature = "cuda")]
@@ -27,7 +28,9 @@ pub mod shuffle;
 pub mod tensor;
 #[cfg(feature = "wgpu")]
 pub mod wgpu;
+pub mod wrapper;
 
 pub use device::{Clock, Device, DeviceError, DeviceInfo};
 pub use op::{Access, Op, Precision};
 pub use tensor::{Buffer, DType, Storage, Tensor, Weight};
+pub use wrapper::Wrapper;

@@ -28,9 +28,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use argon_gguf::Bytes;
 
-use crate::device::{Device, DeviceError, DeviceInfo};
+use crate::device::{Clock, Device, DeviceError, DeviceInfo, host_elapsed};
 use crate::op::{Epilogue, Gather, Gemm, Op, Plan, Precision, RowMap};
-use crate::tensor::{Buffer, Tensor};
+use crate::tensor::{Buffer, Tensor, Weight};
 use memory::{Memory, read, read_ints, read_words, weight_row, write, write_ints};
 
 pub use array::Array;
@@ -83,6 +83,14 @@ impl Device for ReferenceDevice {
         Ok(Buffer::new(Memory::Constant(bytes)))
     }
 
+    fn reads_in_place(&self) -> bool {
+        false // its weights are looked at while they are loaded, as on devices that copy
+    }
+
+    fn prepare(&self, _: &Weight) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
     fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {
         let _lock = self.exclusive();
         memory::write_bytes(dst, bytes)
@@ -98,6 +106,10 @@ impl Device for ReferenceDevice {
         Ok(())
     }
 
+    fn bytes_to_host(&self) -> u64 {
+        0
+    }
+
     fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {
         op.check()?;
         let _lock = self.exclusive();
@@ -107,6 +119,14 @@ impl Device for ReferenceDevice {
     fn sync(&self) -> Result<(), DeviceError> {
         drop(self.exclusive());
         Ok(())
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::Host
+    }
+
+    fn elapsed(&self, work: &mut dyn FnMut() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
+        host_elapsed(self, work)
     }
 }
 

@@ -46,11 +46,9 @@ pub fn run(device: &dyn Device) -> Result<(), SelfTestError> {
 
 #[cfg(test)]
 mod tests {
-    use argon_gguf::Bytes;
-
     use super::*;
     use crate::cpu::{CpuDevice, CpuOptions, Isa};
-    use crate::{Buffer, DeviceError, DeviceInfo, Op, Tensor};
+    use crate::{DeviceError, Op, Wrapper};
 
     /// A device with another idea of tiles than the reference, and which leaves out an op.
     struct Other {
@@ -58,37 +56,17 @@ mod tests {
         left_out: &'static str,
     }
 
-    impl Device for Other {
-        fn info(&self) -> DeviceInfo {
-            self.device.info()
+    impl Wrapper for Other {
+        fn inner(&self) -> &dyn Device {
+            &self.device
         }
 
         fn tile_rows(&self, _: usize, _: usize) -> usize {
             16
         }
 
-        fn alloc(&self, bytes: usize) -> Result<Buffer, DeviceError> {
-            self.device.alloc(bytes)
-        }
-
-        fn constant(&self, bytes: Bytes) -> Result<Buffer, DeviceError> {
-            self.device.constant(bytes)
-        }
-
-        fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {
-            self.device.write(dst, bytes)
-        }
-
-        fn read(&self, src: &Tensor, bytes: &mut [u8]) -> Result<(), DeviceError> {
-            self.device.read(src, bytes)
-        }
-
         fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {
             if op.name() == self.left_out { Ok(()) } else { self.device.enqueue(op) }
-        }
-
-        fn sync(&self) -> Result<(), DeviceError> {
-            self.device.sync()
         }
     }
 

@@ -5,12 +5,11 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use argon_gguf::Bytes;
-
-use crate::device::{Device, DeviceError, DeviceInfo};
+use crate::device::{Device, DeviceError};
 use crate::op::{Access, Op};
 use crate::parity::weights::Rng;
-use crate::tensor::{Buffer, Tensor, Weight};
+use crate::tensor::Tensor;
+use crate::wrapper::Wrapper;
 
 /// Records ops and writes, and runs them on `D` when something is read, in a random order.
 ///
@@ -50,33 +49,9 @@ impl<D: Device> ShuffleDevice<D> {
     }
 }
 
-impl<D: Device> Device for ShuffleDevice<D> {
-    fn info(&self) -> DeviceInfo {
-        self.device.info()
-    }
-
-    fn tile_rows(&self, entries: usize, experts: usize) -> usize {
-        self.device.tile_rows(entries, experts)
-    }
-
-    fn alloc(&self, bytes: usize) -> Result<Buffer, DeviceError> {
-        self.device.alloc(bytes)
-    }
-
-    fn constant(&self, bytes: Bytes) -> Result<Buffer, DeviceError> {
-        self.device.constant(bytes)
-    }
-
-    fn reads_in_place(&self) -> bool {
-        self.device.reads_in_place()
-    }
-
-    fn prepare(&self, weight: &Weight) -> Result<(), DeviceError> {
-        self.device.prepare(weight)
-    }
-
-    fn bytes_to_host(&self) -> u64 {
-        self.device.bytes_to_host()
+impl<D: Device> Wrapper for ShuffleDevice<D> {
+    fn inner(&self) -> &dyn Device {
+        &self.device
     }
 
     fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use argon_gguf::Bytes;
-use argon_kernels::{Buffer, Device, DeviceError, DeviceInfo, Op, Storage, Tensor};
+use argon_kernels::{Buffer, Device, DeviceError, Op, Storage, Tensor, Weight, Wrapper};
 
 /// Memory asked of `model`'s stand-in so far.
 pub struct Meter {
@@ -58,13 +58,9 @@ impl Meter {
     }
 }
 
-impl Device for Meter {
-    fn info(&self) -> DeviceInfo {
-        self.real.info()
-    }
-
-    fn tile_rows(&self, entries: usize, experts: usize) -> usize {
-        self.real.tile_rows(entries, experts)
+impl Wrapper for Meter {
+    fn inner(&self) -> &dyn Device {
+        &*self.real
     }
 
     fn alloc(&self, bytes: usize) -> Result<Buffer, DeviceError> {
@@ -77,6 +73,10 @@ impl Device for Meter {
 
     fn reads_in_place(&self) -> bool {
         true // nothing is copied, whatever the real one does
+    }
+
+    fn prepare(&self, _: &Weight) -> Result<(), DeviceError> {
+        Ok(())
     }
 
     fn write(&self, _: &Tensor, _: &[u8]) -> Result<(), DeviceError> {

@@ -154,47 +154,22 @@ fn plans(kind: DeviceKind, device: &dyn Device, settings: &Parity) -> Result<Vec
 
 #[cfg(test)]
 mod tests {
-    use argon_gguf::Bytes;
     use argon_kernels::cpu::{CpuDevice, CpuOptions};
     use argon_kernels::parity::Request;
-    use argon_kernels::{Buffer, DeviceError, DeviceInfo, Op, Tensor};
+    use argon_kernels::{DeviceError, Op, Wrapper};
 
     use super::*;
 
     /// The processor, but that nothing is added.
     struct AddsNothing(CpuDevice);
 
-    impl Device for AddsNothing {
-        fn info(&self) -> DeviceInfo {
-            self.0.info()
-        }
-
-        fn tile_rows(&self, entries: usize, experts: usize) -> usize {
-            self.0.tile_rows(entries, experts)
-        }
-
-        fn alloc(&self, bytes: usize) -> Result<Buffer, DeviceError> {
-            self.0.alloc(bytes)
-        }
-
-        fn constant(&self, bytes: Bytes) -> Result<Buffer, DeviceError> {
-            self.0.constant(bytes)
-        }
-
-        fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {
-            self.0.write(dst, bytes)
-        }
-
-        fn read(&self, src: &Tensor, bytes: &mut [u8]) -> Result<(), DeviceError> {
-            self.0.read(src, bytes)
+    impl Wrapper for AddsNothing {
+        fn inner(&self) -> &dyn Device {
+            &self.0
         }
 
         fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {
             if let Op::Add(_) = op { Ok(()) } else { self.0.enqueue(op) }
-        }
-
-        fn sync(&self) -> Result<(), DeviceError> {
-            self.0.sync()
         }
     }
 

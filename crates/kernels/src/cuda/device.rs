@@ -387,6 +387,10 @@ impl Device for CudaDevice {
         DeviceMemory::constant(&self.driver, &bytes).map(Buffer::new)
     }
 
+    fn reads_in_place(&self) -> bool {
+        false
+    }
+
     /// Finds out whether the weight is inside the range of f16, so that its first product need not.
     fn prepare(&self, w: &Weight) -> Result<(), DeviceError> {
         let mut state = self.exclusive();

@@ -14,10 +14,10 @@ use super::{
     attention, codebooks, delta_net, elementwise, gather, gemm, half_check, plan, route, select_blocks, subgroup_check,
     tune,
 };
-use crate::device::{Device, DeviceError, DeviceInfo};
+use crate::device::{Clock, Device, DeviceError, DeviceInfo, host_elapsed};
 use crate::fallible::Fallible;
 use crate::op::{Op, Precision};
-use crate::tensor::{Buffer, Tensor};
+use crate::tensor::{Buffer, Tensor, Weight};
 
 /// How to set up a [`WgpuDevice`].
 #[derive(Clone, Debug)]
@@ -401,6 +401,14 @@ impl Device for WgpuDevice {
         self.core.constant(&bytes)
     }
 
+    fn reads_in_place(&self) -> bool {
+        false
+    }
+
+    fn prepare(&self, _: &Weight) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
     fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {
         self.core.write(&mut self.exclusive(), dst, bytes)
     }
@@ -421,5 +429,13 @@ impl Device for WgpuDevice {
 
     fn sync(&self) -> Result<(), DeviceError> {
         self.settle(&mut self.exclusive())
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::Host
+    }
+
+    fn elapsed(&self, work: &mut dyn FnMut() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
+        host_elapsed(self, work)
     }
 }

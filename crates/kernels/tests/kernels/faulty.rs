@@ -5,9 +5,8 @@ use std::cell::RefCell;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use argon_gguf::Bytes;
 use argon_kernels::op::{Gemm, RowMap};
-use argon_kernels::{Access, Buffer, DType, Device, DeviceError, DeviceInfo, Op, Tensor};
+use argon_kernels::{Access, DType, Device, DeviceError, Op, Tensor, Wrapper};
 
 /// Which of the elements that an op changes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -138,29 +137,9 @@ fn differ(dtype: DType, before: &[u8], after: &[u8], i: usize) -> bool {
     }
 }
 
-impl Device for Faulty<'_> {
-    fn info(&self) -> DeviceInfo {
-        self.device.info()
-    }
-
-    fn tile_rows(&self, entries: usize, experts: usize) -> usize {
-        self.device.tile_rows(entries, experts)
-    }
-
-    fn alloc(&self, bytes: usize) -> Result<Buffer, DeviceError> {
-        self.device.alloc(bytes)
-    }
-
-    fn constant(&self, bytes: Bytes) -> Result<Buffer, DeviceError> {
-        self.device.constant(bytes)
-    }
-
-    fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.device.write(dst, bytes)
-    }
-
-    fn read(&self, src: &Tensor, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        self.device.read(src, bytes)
+impl Wrapper for Faulty<'_> {
+    fn inner(&self) -> &dyn Device {
+        self.device
     }
 
     fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {
@@ -177,10 +156,6 @@ impl Device for Faulty<'_> {
             None => Ok(()),
         }
     }
-
-    fn sync(&self) -> Result<(), DeviceError> {
-        self.device.sync()
-    }
 }
 
 /// The device, but that a word comes to the host with every op.
@@ -195,25 +170,9 @@ impl<'d> Talkative<'d> {
     }
 }
 
-impl Device for Talkative<'_> {
-    fn info(&self) -> DeviceInfo {
-        self.device.info()
-    }
-
-    fn tile_rows(&self, entries: usize, experts: usize) -> usize {
-        self.device.tile_rows(entries, experts)
-    }
-
-    fn alloc(&self, bytes: usize) -> Result<Buffer, DeviceError> {
-        self.device.alloc(bytes)
-    }
-
-    fn constant(&self, bytes: Bytes) -> Result<Buffer, DeviceError> {
-        self.device.constant(bytes)
-    }
-
-    fn write(&self, dst: &Tensor, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.device.write(dst, bytes)
+impl Wrapper for Talkative<'_> {
+    fn inner(&self) -> &dyn Device {
+        self.device
     }
 
     fn read(&self, src: &Tensor, bytes: &mut [u8]) -> Result<(), DeviceError> {
@@ -228,9 +187,5 @@ impl Device for Talkative<'_> {
     fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {
         self.bytes.fetch_add(4, Ordering::Relaxed);
         self.device.enqueue(op)
-    }
-
-    fn sync(&self) -> Result<(), DeviceError> {
-        self.device.sync()
     }
 }
