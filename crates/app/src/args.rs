@@ -27,7 +27,7 @@ pub struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 the work or a comparison failed; 2 the input cannot be used (a flag, a \
-prompt, a file); 130 stopped by Ctrl-C or SIGTERM.";
+prompt, a file); 130 stopped by Ctrl-C, SIGTERM or SIGHUP.";
 
 /// The commands.
 #[derive(Debug, Subcommand)]

@@ -31,7 +31,10 @@ impl Failure {
     pub fn report(self) -> ExitCode {
         match self {
             Failure::StdoutClosed => ExitCode::SUCCESS,
-            Failure::Interrupted => ExitCode::from(130),
+            Failure::Interrupted => {
+                eprintln!("interrupted");
+                ExitCode::from(130)
+            }
             Failure::Input(error) => {
                 eprintln!("error: {}", one_line(&format!("{error:#}")));
                 ExitCode::from(2)

@@ -1,11 +1,19 @@
-//! Ctrl-C, and SIGTERM like it: the first one asks the work to stop, a second one ends the process at once.
+//! Ctrl-C, and SIGTERM and SIGHUP like it: the first one asks the work to stop, a second one ends the process at once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+#[cfg(unix)]
+use signal_hook::consts::{SIGHUP, SIGTERM};
 
 use crate::failure::{Failure, OrFail};
+
+/// How long work may go on after it was asked to stop without a word to who asked.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The one whose signals come here.
 static OF_PROCESS: OnceLock<Interrupt> = OnceLock::new();
@@ -30,10 +38,9 @@ impl Interrupt {
         ctrlc::set_handler(move || of_ctrl_c.come()).or_work("catching Ctrl-C")?;
         #[cfg(unix)]
         {
-            let of_term = Self::of_process();
-            let mut signals =
-                signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM]).or_work("catching SIGTERM")?;
-            std::thread::spawn(move || signals.forever().for_each(|_| of_term.come()));
+            let of_others = Self::of_process();
+            let mut signals = signal_hook::iterator::Signals::new(others()).or_work("catching SIGTERM")?;
+            thread::spawn(move || signals.forever().for_each(|signal| of_others.come_from_afar(signal)));
         }
         Ok(())
     }
@@ -50,6 +57,14 @@ impl Interrupt {
         interrupt
     }
 
+    /// A signal that is not Ctrl-C has come. A terminal that closes may say so twice, and means it once.
+    #[cfg(unix)]
+    fn come_from_afar(&self, signal: i32) {
+        if signal != SIGHUP || !self.came() {
+            self.come();
+        }
+    }
+
     /// A signal has come.
     fn come(&self) {
         if self.stop.swap(true, Ordering::Relaxed) || !self.asks.load(Ordering::Relaxed) {
@@ -58,6 +73,16 @@ impl Interrupt {
                 let _ = fs::remove_file(path);
             }
             end(130);
+        }
+        let this = self.clone();
+        thread::spawn(move || this.say_that_it_takes_time());
+    }
+
+    /// Asked to stop, work first comes to the end of a step: that is said if the step takes long.
+    fn say_that_it_takes_time(&self) {
+        thread::sleep(PATIENCE);
+        if self.came() {
+            eprintln!("stopping when the step at hand is done; a second time ends it at once");
         }
     }
 
@@ -90,10 +115,37 @@ impl Interrupt {
     }
 }
 
+/// The signals that are treated as Ctrl-C is: SIGTERM, and SIGHUP where it is known not to be ignored, as `nohup` has it.
+#[cfg(unix)]
+fn others() -> Vec<i32> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let hangs_up = ignores(&status, SIGHUP) == Some(false);
+    [SIGTERM].into_iter().chain(hangs_up.then_some(SIGHUP)).collect()
+}
+
+/// Whether a process of this status, as Linux writes it, ignores a signal.
+#[cfg(unix)]
+fn ignores(status: &str, signal: i32) -> Option<bool> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    Some(u64::from_str_radix(mask.trim(), 16).ok()? >> (signal - 1) & 1 == 1)
+}
+
 /// Ends the process without what libraries would do at its end: a device's driver takes down what its threads still use.
 fn end(code: i32) -> ! {
     #[cfg(unix)]
     signal_hook::low_level::exit(code);
     #[cfg(not(unix))]
     std::process::exit(code)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_linux_says_of_a_signal() {
+        let status = "Name:\tcat\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\n";
+        assert_eq!([SIGHUP, SIGTERM].map(|signal| ignores(status, signal)), [Some(true), Some(false)]);
+        assert_eq!(ignores("Name:\tcat\n", SIGHUP), None);
+    }
 }

@@ -1,72 +1,116 @@
 //! What is said on standard error while commands work, and of `argon run` after it.
 
-use std::cell::OnceCell;
+use std::cell::Cell;
 use std::fmt;
 use std::ops::AddAssign;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::words::counted;
 
-/// A bar over the tokens of a prompt with speed and time left. It comes when the prompt has taken a moment already, and
-/// never where standard error is no terminal.
+/// A bar over the tokens of a prompt with speed and time left. It comes when the prompt has taken a moment already, also where
+/// its first chunk is not through yet, and never where standard error is no terminal.
 pub struct PrefillBar {
-    tokens: usize,
-    start: Instant,
-    bar: OnceCell<ProgressBar>,
+    bar: ProgressBar,
+    /// Dropped when the prompt is through.
+    going_on: Sender<()>,
+    /// Shows the bar in a moment.
+    shows: JoinHandle<()>,
 }
 
 /// A prompt that is read in less needs no bar.
 const MOMENT: Duration = Duration::from_millis(500);
 
+/// How often a bar is drawn where nothing else has it drawn.
+const TICK: Duration = Duration::from_millis(250);
+
 impl PrefillBar {
-    /// A bar over `tokens` tokens, not yet drawn.
-    pub fn new(tokens: usize) -> Self {
-        Self { tokens, start: Instant::now(), bar: OnceCell::new() }
+    /// A bar over `tokens` tokens, not yet drawn; `at_first` is said until some are through.
+    pub fn new(tokens: usize, at_first: &'static str) -> Self {
+        const TEMPLATE: &str = "prefill [{wide_bar}] {pos}/{len} tokens  {rate}";
+        let style = ProgressStyle::with_template(TEMPLATE).expect("a constant template");
+        let style = style.with_key("rate", move |state: &ProgressState, out: &mut dyn fmt::Write| {
+            let _ = match state.pos() {
+                0 => out.write_str(at_first),
+                done => write!(out, "{}", rate(done, state.len().unwrap_or(0), state.elapsed())),
+            };
+        });
+        let bar = ProgressBar::with_draw_target(Some(tokens as u64), ProgressDrawTarget::hidden());
+        bar.set_style(style.progress_chars("=> "));
+        let (going_on, over) = mpsc::channel();
+        let shown = bar.clone();
+        let shows = thread::spawn(move || {
+            if over.recv_timeout(MOMENT) == Err(RecvTimeoutError::Timeout) {
+                shown.set_draw_target(ProgressDrawTarget::stderr());
+                shown.enable_steady_tick(TICK);
+            }
+        });
+        Self { bar, going_on, shows }
     }
 
     /// The work of `tokens` tokens is done in all.
     pub fn set(&self, tokens: usize) {
-        let elapsed = self.start.elapsed();
-        if elapsed > MOMENT {
-            self.bar.get_or_init(|| bar(self.tokens, elapsed)).set_position(tokens as u64);
-        }
+        self.bar.set_position(tokens as u64);
     }
 
     /// Leaves the bar as it is, on a line of its own.
     pub fn leave(self) {
-        let Some(bar) = self.bar.into_inner() else { return };
-        bar.abandon();
-        if !bar.is_hidden() {
+        drop(self.going_on);
+        // It cannot have failed, and there would be no bar then.
+        let _ = self.shows.join();
+        self.bar.abandon();
+        if !self.bar.is_hidden() {
             eprintln!();
         }
     }
 }
 
-fn bar(tokens: usize, elapsed: Duration) -> ProgressBar {
-    const TEMPLATE: &str = "prefill [{bar:32}] {pos}/{len} tokens  {rate}";
-    let style = ProgressStyle::with_template(TEMPLATE).expect("a constant template");
-    let style = style.with_key("rate", |state: &ProgressState, out: &mut dyn fmt::Write| {
-        let _ = write!(out, "{}", rate(state.pos(), state.len().unwrap_or(0), state.elapsed()));
-    });
-    let bar = ProgressBar::with_draw_target(Some(tokens as u64), ProgressDrawTarget::stderr()).with_elapsed(elapsed);
-    bar.set_style(style.progress_chars("=> "));
-    bar
+/// How far a list of cases is: a bar that names the one at hand, or, where standard error is no terminal, a line now and then.
+pub struct Cases {
+    bar: ProgressBar,
+    said: Cell<Instant>,
 }
 
-/// A bar over so many cases that names the one at hand; nothing is drawn where standard error is no terminal.
-pub fn cases(all: usize) -> ProgressBar {
-    const TEMPLATE: &str = "{pos}/{len}  {wide_msg}";
-    let bar = ProgressBar::with_draw_target(Some(all as u64), ProgressDrawTarget::stderr());
-    bar.set_style(ProgressStyle::with_template(TEMPLATE).expect("a constant template"));
-    bar
+/// How long a reader of a log waits for a line.
+const SILENCE: Duration = Duration::from_secs(10);
+
+impl Cases {
+    /// Of so many.
+    pub fn new(all: usize) -> Self {
+        const TEMPLATE: &str = "{pos}/{len}  {wide_msg}";
+        let bar = ProgressBar::with_draw_target(Some(all as u64), ProgressDrawTarget::stderr());
+        bar.set_style(ProgressStyle::with_template(TEMPLATE).expect("a constant template"));
+        Self { bar, said: Cell::new(Instant::now()) }
+    }
+
+    /// The next one begins.
+    pub fn begin(&self, case: &str) {
+        self.bar.set_message(case.to_owned());
+        if self.bar.is_hidden() && self.said.get().elapsed() > SILENCE {
+            self.said.set(Instant::now());
+            eprintln!("{}/{}  {case}", self.bar.position(), self.bar.length().unwrap_or(0));
+        }
+    }
+
+    /// One is over.
+    pub fn end(&self) {
+        self.bar.inc(1);
+    }
 }
 
-/// Speed so far, and the time that is left at this speed.
+impl Drop for Cases {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Speed so far, of one token at least, and the time that is left at this speed.
 fn rate(done: u64, all: u64, elapsed: Duration) -> String {
     let seconds = elapsed.as_secs_f64();
-    if done == 0 || seconds == 0.0 {
+    if seconds == 0.0 {
         return String::new();
     }
     let speed = done as f64 / seconds;
@@ -138,7 +182,7 @@ mod tests {
     #[test]
     fn the_rate_is_of_what_is_done() {
         let second = Duration::from_secs(1);
-        assert_eq!(rate(0, 500, second), "");
+        assert_eq!(rate(1, 500, Duration::ZERO), "");
         assert_eq!(rate(100, 500, second), "100.0 tokens/s, 4 s left");
         assert_eq!(rate(500, 500, 2 * second), "250.0 tokens/s");
     }

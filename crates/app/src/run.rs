@@ -74,7 +74,10 @@ pub fn run(settings: Run) -> Result<(), Failure> {
     // Until here there is nothing to be finished: Ctrl-C ends the process as it does any other.
     let interrupt = Interrupt::catch();
     let stop = interrupt.flag().clone();
-    let mut writer = Writer { session, sampler, tokenizer, history, predict, ignore_eos, stop, timings, profiler };
+    let at_first =
+        if engine.device().info().id == "cpu" { "" } else { "kernels are compiled when they are first used" };
+    let mut writer =
+        Writer { session, sampler, tokenizer, history, predict, ignore_eos, stop, timings, at_first, profiler };
     let end = job.run(&mut writer, &interrupt);
     eprintln!("{}", writer.timings);
     let end = end.and_then(|()| tell(&settings, &writer, &interrupt));

@@ -158,7 +158,7 @@ fn create<'a>(path: &Path, force: bool, interrupt: &'a Interrupt) -> Result<NewF
 
 /// A bar over bytes; nothing is drawn where standard error is no terminal.
 fn byte_bar(bytes: u64) -> ProgressBar {
-    const TEMPLATE: &str = "[{bar:32}] {bytes}/{total_bytes}  {bytes_per_sec}, {eta} left";
+    const TEMPLATE: &str = "[{wide_bar}] {decimal_bytes}/{decimal_total_bytes}  {decimal_bytes_per_sec}, {eta} left";
     let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::stderr());
     bar.set_style(ProgressStyle::with_template(TEMPLATE).expect("a constant template").progress_chars("=> "));
     bar

@@ -15,8 +15,9 @@ use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use serde::Serialize;
 
+use super::load;
+use super::outputs::{self, CutShort, Ended};
 use super::speed::Speed;
-use super::{load, outputs};
 use crate::about::About;
 use crate::failure::{Failure, OrFail, stdout_failure};
 use crate::inspect::census;
@@ -38,8 +39,8 @@ struct Record {
     tokens_per_second_sd: f64,
     /// Of each run.
     seconds: Vec<f64>,
-    /// Whether Ctrl-C came before all tests had run as often as asked.
-    interrupted: bool,
+    /// Whether all tests ran as often as asked.
+    ended: Ended,
     #[serde(flatten)]
     setting: Setting,
 }
@@ -95,25 +96,27 @@ pub fn run(settings: settings::BenchModel) -> Result<(), Failure> {
     };
     let measured = settings.tests.iter().try_for_each(&mut one);
     let cut_short = outputs::cut_short(measured, !records.is_empty())?;
-    records.iter_mut().for_each(|record| record.interrupted = cut_short.is_some());
+    let ended = cut_short.as_ref().map_or(Ended::Complete, |cut_short| cut_short.ended);
+    records.iter_mut().for_each(|record| record.ended = ended);
     let page = || {
         let profile = if cut_short.is_some() { None } else { profile(&engine, &settings)? };
-        Ok(html(&records, &setting, profile.as_ref()))
+        Ok(html(&records, &setting, cut_short.as_ref(), profile.as_ref()))
     };
     settings.outputs.write(&records, || csv(&records), page, &interrupt)?;
-    cut_short.map_or(Ok(()), Err)
+    cut_short.map_or(Ok(()), |cut_short| Err(cut_short.failure))
 }
 
 fn csv(records: &[Record]) -> String {
     let mut out =
-        String::from("test,tokens,tokens_per_second,tokens_per_second_sd,runs,backend,precision,threads,chunk\n");
+        String::from("test,tokens,tokens_per_second,tokens_per_second_sd,runs,backend,precision,threads,chunk,ended\n");
     for record in records {
-        let Record { test, tokens, tokens_per_second, tokens_per_second_sd, seconds, setting, .. } = record;
+        let Record { test, tokens, tokens_per_second, tokens_per_second_sd, seconds, ended, setting } = record;
         let Setting { backend, precision, threads, chunk, .. } = setting;
         let threads = threads.map_or_else(String::new, |threads| threads.to_string());
         let (speed, deviation) = (format!("{tokens_per_second:.3}"), format!("{tokens_per_second_sd:.3}"));
         let runs = seconds.len();
-        out += &format!("{test},{tokens},{speed},{deviation},{runs},{backend},{precision},{threads},{chunk}\n");
+        let ended = ended.name();
+        out += &format!("{test},{tokens},{speed},{deviation},{runs},{backend},{precision},{threads},{chunk},{ended}\n");
     }
     out
 }
@@ -133,7 +136,7 @@ fn profile(engine: &Engine, settings: &settings::BenchModel) -> Result<Option<Pr
 }
 
 /// The speeds, and where the time of a prompt went.
-fn html(records: &[Record], setting: &Setting, profile: Option<&Profile>) -> String {
+fn html(records: &[Record], setting: &Setting, cut_short: Option<&CutShort>, profile: Option<&Profile>) -> String {
     let Setting { about, file, model, device, precision, chunk, .. } = setting;
     let lines = [
         about.line(),
@@ -143,9 +146,7 @@ fn html(records: &[Record], setting: &Setting, profile: Option<&Profile>) -> Str
     ];
     let mut page = Page::new(&format!("argon bench model: {file}"), &lines);
     setting.warning.iter().for_each(|warning| page.warning(warning));
-    if records.iter().any(|record| record.interrupted) {
-        page.warning(outputs::INTERRUPTED);
-    }
+    cut_short.iter().for_each(|cut_short| page.warning(&cut_short.warning));
     let row = |record: &Record| Row {
         label: record.test.clone(),
         total: format!("{:.2} ± {:.2}", record.tokens_per_second, record.tokens_per_second_sd),
@@ -213,7 +214,7 @@ impl Record {
             tokens_per_second: mean,
             tokens_per_second_sd: deviation,
             seconds,
-            interrupted: false,
+            ended: Ended::Complete,
             setting: setting.clone(),
         }
     }

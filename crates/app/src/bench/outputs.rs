@@ -23,23 +23,60 @@ pub struct OutputArgs {
     pub html: Option<PathBuf>,
 }
 
-/// What a reader is told of results that are not all.
-pub const INTERRUPTED: &str = "interrupted: not everything was measured, or not as often as asked";
+/// How a bench ended, in its files.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ended {
+    /// Everything was measured, as often as asked.
+    Complete,
+    /// Somebody stopped it, or reads its table no more.
+    Interrupted,
+    /// Something could not be measured.
+    Failed,
+}
+
+impl Ended {
+    /// As the files spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ended::Complete => "complete",
+            Ended::Interrupted => "interrupted",
+            Ended::Failed => "failed",
+        }
+    }
+}
+
+/// What ended a bench before its end.
+#[derive(Debug)]
+pub struct CutShort {
+    /// In which way.
+    pub ended: Ended,
+    /// What a reader of the files is told of results that are not all.
+    pub warning: String,
+    /// How the command ends.
+    pub failure: Failure,
+}
 
 /// What ended a bench before its end, if `some` results are there to be written all the same; that they are not all is told.
 ///
 /// # Errors
 /// The failure of `measured`, if there are no results.
-pub fn cut_short(measured: Result<(), Failure>, some: bool) -> Result<Option<Failure>, Failure> {
+pub fn cut_short(measured: Result<(), Failure>, some: bool) -> Result<Option<CutShort>, Failure> {
     let Err(failure) = measured else { return Ok(None) };
-    if some {
-        eprintln!("warning: {INTERRUPTED}");
-        return Ok(Some(failure));
+    if !some {
+        return Err(failure);
     }
-    if let Failure::Interrupted = failure {
-        eprintln!("interrupted before anything was measured");
+    let (ended, why) = match &failure {
+        Failure::Interrupted => (Ended::Interrupted, "interrupted".into()),
+        Failure::StdoutClosed => (Ended::Interrupted, "interrupted, as nobody read its table any more".into()),
+        Failure::Input(error) | Failure::Work(error) => (Ended::Failed, format!("failed ({error:#})")),
+    };
+    let warning = format!("{why}: not everything was measured, or not as often as asked");
+    // What failed is said in the end.
+    if ended == Ended::Interrupted {
+        eprintln!("warning: {warning}");
     }
-    Err(failure)
+    Ok(Some(CutShort { ended, warning, failure }))
 }
 
 impl OutputArgs {
@@ -74,5 +111,26 @@ impl OutputArgs {
             output::write(path, html()?, interrupt).or_work(path.display())?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_it_ended_is_told_and_nothing_is_written_of_nothing() {
+        let end = |failure| cut_short(Err(failure), true).unwrap().unwrap();
+        for (failure, ended, part) in [
+            (Failure::Interrupted, Ended::Interrupted, "interrupted: not everything"),
+            (Failure::StdoutClosed, Ended::Interrupted, "nobody read"),
+            (Failure::work("no memory"), Ended::Failed, "failed (no memory): not everything"),
+        ] {
+            let end = end(failure);
+            assert_eq!((end.ended, serde_json::to_value(end.ended).unwrap()), (ended, ended.name().into()));
+            assert!(end.warning.contains(part), "{}", end.warning);
+        }
+        assert!(cut_short(Ok(()), false).unwrap().is_none());
+        assert!(matches!(cut_short(Err(Failure::Interrupted), false), Err(Failure::Interrupted)));
     }
 }

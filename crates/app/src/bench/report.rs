@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::machine::Machine;
+use super::outputs::Ended;
 use crate::about::About;
 use crate::measure::layout::Layout;
 use crate::measure::times::{Times, digits};
@@ -16,8 +17,8 @@ pub struct Report {
     /// The program, the time, the system.
     #[serde(flatten)]
     pub about: About,
-    /// Whether Ctrl-C came before everything was measured.
-    pub interrupted: bool,
+    /// Whether everything was measured; if not, the last of the warnings says why.
+    pub ended: Ended,
     /// Where.
     pub machine: Machine,
     /// Of what: shapes, formats, routing, seed.
@@ -130,7 +131,7 @@ impl Report {
     /// The measurements, a line each.
     pub fn csv(&self) -> String {
         let mut out = String::from(
-            "bench,device,precision,tokens,stage,variant,median_us,p10_us,p90_us,runs,gb_per_s,gop_per_s,memory_share,operations_share\n",
+            "bench,device,precision,tokens,stage,variant,median_us,p10_us,p90_us,runs,gb_per_s,gop_per_s,memory_share,operations_share,ended\n",
         );
         let number =
             |value: Option<f64>, unit: f64| value.map_or_else(String::new, |value| format!("{:.4}", value / unit));
@@ -149,6 +150,7 @@ impl Report {
                 number(record.operations_per_s, 1e9),
                 number(record.memory_share, 1.0),
                 number(record.operations_share, 1.0),
+                self.ended.name().into(),
             ];
             out += &cells.join(",");
             out.push('\n');

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::args::CommonArgs;
 use super::load;
 use super::machine::Machine;
-use super::outputs::{self, OutputArgs};
+use super::outputs::{self, CutShort, Ended, OutputArgs};
 use super::page;
 use super::report::Report;
 use crate::about::About;
@@ -161,7 +161,7 @@ impl Setup {
         let mut report = Report {
             bench: self.bench,
             about: self.about.clone(),
-            interrupted: false,
+            ended: Ended::Complete,
             machine: self.machine.clone(),
             setting,
             notes,
@@ -181,16 +181,16 @@ impl Setup {
     /// What ended `measured`, or if a file cannot be written.
     pub fn finish(&self, mut report: Report, measured: Result<(), Failure>) -> Result<(), Failure> {
         let cut_short = outputs::cut_short(measured, !report.records.is_empty())?;
-        if cut_short.is_some() {
-            report.interrupted = true;
-            report.warnings.push(outputs::INTERRUPTED.into());
+        if let Some(CutShort { ended, warning, .. }) = &cut_short {
+            report.ended = *ended;
+            report.warnings.push(warning.clone());
         } else {
             let again = Machine::measure(self.device.as_ref(), &self.settings, self.precision)
                 .or_work("measuring the machine's ceilings")?;
             report.warn(self.machine.unlike(&again));
         }
         self.outputs.write(&report, || report.csv(), || Ok(page::of(&report)), &self.interrupt)?;
-        cut_short.map_or(Ok(()), Err)
+        cut_short.map_or(Ok(()), |cut_short| Err(cut_short.failure))
     }
 }
 

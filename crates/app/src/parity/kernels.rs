@@ -12,7 +12,7 @@ use crate::device::{self, Forced};
 use crate::failure::{Failure, OrFail, stdout_failure};
 use crate::interrupt::Interrupt;
 use crate::output::can_be_written;
-use crate::progress;
+use crate::progress::Cases;
 use crate::settings::{DeviceKind, Parity, Part};
 
 /// Runs the command: a table for each device on standard output, and the report.
@@ -121,17 +121,15 @@ type NewRow = fn(&'static str, &str, Option<Precision>, Finding) -> Row;
 
 /// What these cases find, each name behind `before`.
 fn rows(device: &dyn Device, cases: &[Case], before: &str, new: NewRow) -> Vec<Row> {
-    let bar = progress::cases(cases.len());
+    let progress = Cases::new(cases.len());
     let row = |case: &Case| {
         let name = format!("{before}{}", case.name);
-        bar.set_message(format!("{} {name}", case.kernel.name()));
+        progress.begin(&format!("{} {name}", case.kernel.name()));
         let row = new(case.kernel.name(), &name, case.precision, case.run(device));
-        bar.inc(1);
+        progress.end();
         row
     };
-    let rows = cases.iter().map(row).collect();
-    bar.finish_and_clear();
-    rows
+    cases.iter().map(row).collect()
 }
 
 /// The plan by the variant that was asked for; else as the device chooses, and in each of the ways that it chooses from, which it

@@ -47,6 +47,8 @@ pub struct Writer<'a> {
     pub stop: Arc<AtomicBool>,
     /// How long everything took, all prompts together.
     pub timings: Timings,
+    /// What is said of a prompt that takes its time while none of it is through.
+    pub at_first: &'static str,
     /// Who watches the prompts.
     pub profiler: Option<Profiler>,
 }
@@ -57,7 +59,7 @@ impl Writer<'_> {
     pub fn read(&mut self, prompt: Vec<u32>, mark: Option<usize>) -> Result<LogitsOut, Failure> {
         self.history = prompt;
         let kept = self.session.keep(&self.history).map_err(|error| model::failure(error, "prefill"))?;
-        let bar = PrefillBar::new(self.history.len() - kept);
+        let bar = PrefillBar::new(self.history.len() - kept, self.at_first);
         let start = Instant::now();
         self.profiler.iter_mut().for_each(Profiler::start);
         let logits = self.read_from(kept, mark, &bar);

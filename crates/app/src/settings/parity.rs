@@ -13,6 +13,7 @@ use crate::args;
 use crate::device::{Forced, Tiles};
 use crate::failure::{Failure, OrFail};
 use crate::measure::layout::words;
+use crate::words::bytes;
 
 /// What `argon parity` shall do.
 #[derive(Debug)]
@@ -112,14 +113,16 @@ impl TryFrom<args::KernelsArgs> for Parity {
     }
 }
 
-/// Refuses sizes for which the operands of a part and their copies in float64 would take more than a few gigabytes.
+/// Refuses sizes for which the operands of a part and their copies in float64 would take more than a few gigabytes, or, of
+/// attention, whose work grows with the square, the reference more than minutes.
 fn expect_room(parts: &[Part], request: &Request) -> Result<(), Failure> {
-    /// Tokens, where plans are not all that is compared; rows of a layer; its experts; logits of a router; words of a plan.
+    /// Tokens, where plans are not all that is compared, and of attention; rows of a layer; its experts; logits of a router; bytes of a plan.
     const TOKENS: usize = 1 << 14;
+    const ATTENDING: usize = 1 << 12;
     const ROWS: usize = 1 << 16;
     const EXPERTS: usize = 1 << 10;
     const LOGITS: usize = 1 << 24;
-    const WORDS: usize = 1 << 26;
+    const MOST_OF_A_PLAN: u64 = 1 << 28;
     let (tokens, top_k) = (request.tokens.unwrap_or(1), request.top_k.unwrap_or(10));
     let experts = request.experts.unwrap_or(512.max(request.top_k.unwrap_or(0)));
     for &part in parts {
@@ -128,10 +131,15 @@ fn expect_room(parts: &[Part], request: &Request) -> Result<(), Failure> {
         match part {
             Part::Kernel(Kernel::Plan) => {
                 let shape = Shape::new(tokens, top_k, experts, 1).or_input("--tokens, --topk, --experts")?;
-                if words(&shape).is_none_or(|words| words > WORDS) {
-                    return Err(Failure::input("--tokens, --topk, --experts: a plan of more than 268 MB"));
+                let size = words(&shape).map_or(u64::MAX, |words| 4 * words as u64);
+                if size > MOST_OF_A_PLAN {
+                    let (size, most) = (bytes(size), bytes(MOST_OF_A_PLAN));
+                    return Err(Failure::input(format_args!(
+                        "--tokens, --topk, --experts: a plan of {size}; plan takes {most} at most"
+                    )));
                 }
             }
+            Part::Kernel(Kernel::Attention) if tokens > ATTENDING => return least("tokens (--tokens)", ATTENDING),
             _ if tokens > TOKENS => return least("tokens (--tokens)", TOKENS),
             Part::Kernel(Kernel::Gather | Kernel::Moe) if tokens * top_k > ROWS => {
                 return least("rows (--tokens times --topk)", ROWS);

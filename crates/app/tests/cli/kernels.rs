@@ -252,12 +252,34 @@ fn interrupted(args: &[&str], signal: &str) -> (std::process::Output, Value, Str
 fn an_interrupted_bench_keeps_what_it_has() {
     // One row at once, then hours.
     let dense = ["dense", "-T", "1,4096", "--formats", "F32", "-D", "512", "-r", "2000", "--pool", "1"];
-    let (_, json, csv) = interrupted(&dense, "-TERM");
-    assert_eq!((&json["interrupted"], json["records"].as_array().unwrap().len()), (&true.into(), 1));
-    assert_eq!(csv.lines().count(), 2, "{csv}");
+    for signal in ["-TERM", "-HUP"] {
+        let (_, json, csv) = interrupted(&dense, signal);
+        assert_eq!((&json["ended"], json["records"].as_array().unwrap().len()), (&"interrupted".into(), 1));
+        assert!(csv.lines().count() == 2 && csv.ends_with(",interrupted\n"), "{csv}");
+    }
     let model = ["model", "-p", "1,2000", "-n", "0", "-r", "200"];
     let (_, json, csv) = interrupted(&model, "-INT");
-    assert_eq!((&json[0]["interrupted"], &json[0]["test"]), (&true.into(), &"pp1".into()));
+    assert_eq!((&json[0]["ended"], &json[0]["test"]), (&"interrupted".into(), &"pp1".into()));
     assert_eq!(json[0]["seconds"].as_array().unwrap().len(), 200);
     assert!(json.as_array().unwrap().len() <= 2 && csv.lines().count() <= 3, "{csv}");
+}
+
+#[test]
+fn a_bench_that_fails_on_its_way_keeps_what_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let [json, csv, html] = ["a.json", "a.csv", "a.html"].map(|name| dir.path().join(name));
+    let files = ["--json", text(&json), "--csv", text(&csv), "--html", text(&html)];
+    // Half a terabyte of keys and values.
+    let found = output(&[&["bench", "model", "-p", "1,2147483647", "-n", "0", "-r", "1"], &files[..]].concat());
+    assert_fails(&found, 1, &["pp2147483647", "out of memory"]);
+    let json: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+    assert_eq!(
+        (json.as_array().unwrap().len(), &json[0]["test"], &json[0]["ended"]),
+        (1, &"pp1".into(), &"failed".into())
+    );
+    let csv = fs::read_to_string(csv).unwrap();
+    assert!(csv.lines().count() == 2 && csv.ends_with(",failed\n"), "{csv}");
+    let html = fs::read_to_string(html).unwrap();
+    assert_sound(&html);
+    assert!(html.contains("out of memory"), "{html}");
 }

@@ -227,12 +227,12 @@ fn what_cannot_be_compared_is_refused() {
     fails(&["route", "--experts", "8", "--topk", "9"], &["--topk"]);
     fails(&["hyper", "--experts", "8"], &["--experts is for plan, gather, moe, route", "nothing of hyper"]);
     fails(&["dense", "plan", "--dn", "Q4_K"], &["--dn is for moe", "nothing of plan, dense"]);
-    fails(&["attention", "-T", "1048576"], &["attention takes 16384 tokens (--tokens) at most"]);
+    fails(&["attention", "-T", "1048576"], &["attention takes 4096 tokens (--tokens) at most"]);
     fails(&["moe", "-T", "10000", "--topk", "7"], &["moe takes 65536 rows"]);
     fails(&["moe", "-T", "1", "--experts", "5000"], &["moe takes 1024 experts"]);
     fails(&["route", "-T", "16000", "--experts", "16000"], &["logits"]);
     fails(&["plan", "-T", "1048576", "--experts", "16384", "--topk", "16384"], &["--tokens, --topk, --experts"]);
-    fails(&["plan", "-T", "1048576", "--experts", "16384"], &["more than 268 MB"]);
+    fails(&["plan", "-T", "1048576", "--experts", "16384"], &["a plan of 1.68 GB; plan takes 268.44 MB at most"]);
     fails(&["plan", "-T", "-3"], &["-3", "--tokens"]);
     fails(&["plan", "-T", "0"], &["--tokens"]);
     fails(&["plan", "-T", "99999999999"], &["--tokens"]);

@@ -1,6 +1,6 @@
 //! The plan, byte for byte.
 
-use argon_plan::{Shape, meta};
+use argon_plan::{BLOCK, Shape, meta};
 
 use super::List;
 use crate::device::DeviceError;
@@ -9,8 +9,16 @@ use crate::parity::desk::Made;
 use crate::parity::{Bound, Desk};
 use crate::tensor::{DType, Tensor};
 
-/// Entries up to which the definition, which takes their square, is waited for.
-const DEFINED: usize = 1 << 15;
+/// Ids that the definition may look at: a tenth of a second.
+const LOOKED_AT: usize = 1 << 29;
+
+/// Whether the definition takes too long: it looks at all entries for each expert, for its count and for those of all blocks; for
+/// each block and expert at the entries before it; and for each entry at those before that.
+fn is_large(tokens: usize, top_k: usize, experts: usize) -> bool {
+    let entries = tokens.saturating_mul(top_k);
+    let for_each_expert = entries.saturating_mul(2 + entries / BLOCK / 2);
+    experts.saturating_mul(for_each_expert).saturating_add(entries.saturating_mul(entries / 2)) > LOOKED_AT
+}
 
 /// How ids are drawn.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +109,7 @@ fn add(list: &mut List, [tokens, top_k, experts, tile]: [usize; 4], ids: Ids) {
         let weights = desk.units([tokens, 1, top_k])?;
         desk.run(Plan { ids, weights, plan: outputs(desk, shape)? })
     });
-    if tokens.saturating_mul(top_k) > DEFINED {
+    if is_large(tokens, top_k, experts) {
         list.large();
     }
 }
@@ -126,4 +134,21 @@ fn outputs(desk: &Desk, shape: Shape) -> Made<PlanBuffers> {
         pos: ints("pos", shape.entries())?,
         meta: words("meta", 1, meta::WORDS)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_large;
+
+    #[test]
+    fn the_definition_is_waited_for_where_it_is_quick() {
+        for [tokens, top_k, experts] in [[0, 2, 8], [512, 10, 512], [40, 3, 4096], [1900, 16, 16], [1, 2000, 16384]] {
+            assert!(!is_large(tokens, top_k, experts), "{tokens} {top_k} {experts}");
+        }
+        for [tokens, top_k, experts] in
+            [[16384, 4, 128], [1, 16000, 16384], [2, 16000, 16384], [6554, 10, 512], [usize::MAX, 2, 1]]
+        {
+            assert!(is_large(tokens, top_k, experts), "{tokens} {top_k} {experts}");
+        }
+    }
 }
