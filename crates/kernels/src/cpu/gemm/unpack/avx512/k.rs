@@ -3,8 +3,9 @@
 use std::arch::x86_64::*;
 
 use argon_gguf::quant::blocks::*;
+use bytemuck::Pod;
 
-use super::{Columns, Rows, beside, halves, nibbles, store_floats, turned, words};
+use super::{Columns, Rows, beside, each, halves, nibbles, store_floats, turned, words};
 use crate::cpu::isa::{Avx512, Floats, LANES};
 
 /// 16 bytes of a row's block, from byte `16 i` of a field on.
@@ -43,7 +44,7 @@ macro_rules! columns {
             #[inline(always)]
             fn scales(_: Avx512, rows: &Rows<Self>, block: usize, scales: &mut [Floats], mins: &mut [Floats]) {
                 // SAFETY: the capability.
-                unsafe { $scales(&rows.at(block), scales, mins) }
+                unsafe { $scales(rows.at(block), scales, mins) }
             }
         }
     };
@@ -51,8 +52,8 @@ macro_rules! columns {
 
 columns!(BlockQ2_K, q2, q2_scales);
 columns!(BlockQ3_K, q3, q3_scales);
-columns!(BlockQ4_K, q4, q4_scales);
-columns!(BlockQ5_K, q5, q5_scales);
+columns!(BlockQ4_K, q4, six_bit_scales);
+columns!(BlockQ5_K, q5, six_bit_scales);
 columns!(BlockQ6_K, q6, q6_scales);
 
 /// A byte holds four weights that lie 32 apart, within each half of 128.
@@ -74,27 +75,27 @@ fn four_bits(qs: [&[u8; 128]; 4], run: usize, half: usize) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn q2(blocks: [&BlockQ2_K; 4], run: usize, half: usize) -> __m512i {
-    two_bits(blocks.map(|block| &block.qs), run, half)
+    two_bits(each(blocks, |block| &block.qs), run, half)
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn q3(blocks: [&BlockQ3_K; 4], run: usize, half: usize) -> __m512i {
-    let high = beside(blocks.map(|block| sixteenth(&block.hmask, half)));
-    plus(two_bits(blocks.map(|block| &block.qs), run, half), high, run, 4)
+    let high = beside(each(blocks, |block| sixteenth(&block.hmask, half)));
+    plus(two_bits(each(blocks, |block| &block.qs), run, half), high, run, 4)
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn q4(blocks: [&BlockQ4_K; 4], run: usize, half: usize) -> __m512i {
-    four_bits(blocks.map(|block| &block.qs), run, half)
+    four_bits(each(blocks, |block| &block.qs), run, half)
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn q5(blocks: [&BlockQ5_K; 4], run: usize, half: usize) -> __m512i {
-    let high = beside(blocks.map(|block| sixteenth(&block.qh, half)));
-    plus(four_bits(blocks.map(|block| &block.qs), run, half), high, run, 16)
+    let high = beside(each(blocks, |block| sixteenth(&block.qh, half)));
+    plus(four_bits(each(blocks, |block| &block.qs), run, half), high, run, 16)
 }
 
 /// In a half of 128 weights: `ql` has quarters 0 and 1 in its low nibbles, 2 and 3 in its high ones; `qh` has the four of them
@@ -103,8 +104,8 @@ fn q5(blocks: [&BlockQ5_K; 4], run: usize, half: usize) -> __m512i {
 #[target_feature(enable = "avx512f,avx512bw")]
 fn q6(blocks: [&BlockQ6_K; 4], run: usize, half: usize) -> __m512i {
     let (part, quarter) = (run / 4, run % 4);
-    let low = beside(blocks.map(|block| sixteenth(&block.ql, part * 4 + quarter % 2 * 2 + half)));
-    let high = beside(blocks.map(|block| sixteenth(&block.qh, part * 2 + half)));
+    let low = beside(each(blocks, |block| sixteenth(&block.ql, part * 4 + quarter % 2 * 2 + half)));
+    let high = beside(each(blocks, |block| sixteenth(&block.qh, part * 2 + half)));
     let low = _mm512_and_si512(down(low, quarter / 2 * 4), _mm512_set1_epi8(15));
     let high = _mm512_slli_epi16::<4>(_mm512_and_si512(down(high, quarter * 2), _mm512_set1_epi8(3)));
     _mm512_or_si512(low, high)
@@ -139,9 +140,9 @@ fn negated(d: __m512) -> __m512 {
 /// In a byte the scale of a group, low, and its minimum.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq")]
-fn q2_scales(blocks: &[&BlockQ2_K; LANES], scales: &mut [Floats], mins: &mut [Floats]) {
-    let (d, dmin) = (halves(blocks.map(|block| block.d)), negated(halves(blocks.map(|block| block.dmin))));
-    for (i, words) in word_by_word(blocks.map(|block| &block.scales)).into_iter().enumerate() {
+fn q2_scales(blocks: [&BlockQ2_K; LANES], scales: &mut [Floats], mins: &mut [Floats]) {
+    let (d, dmin) = (halves(each(blocks, |block| block.d)), negated(halves(each(blocks, |block| block.dmin))));
+    for (i, words) in word_by_word(each(blocks, |block| &block.scales)).into_iter().enumerate() {
         let [scale, min] = nibbles(words);
         for byte in 0..4 {
             store_floats(scaled(scale, byte, d), &mut scales[4 * i + byte]);
@@ -153,9 +154,9 @@ fn q2_scales(blocks: &[&BlockQ2_K; LANES], scales: &mut [Floats], mins: &mut [Fl
 /// `d (s - 32)`: of s, four bits are nibbles of eight bytes, and two are in four bytes more.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn q3_scales(blocks: &[&BlockQ3_K; LANES], scales: &mut [Floats], _: &mut [Floats]) {
-    let word = |i: usize| blocks.map(|block| u32::from_le_bytes(block.scales.as_chunks().0[i]));
-    let (d, high) = (halves(blocks.map(|block| block.d)), words(word(2)));
+fn q3_scales(blocks: [&BlockQ3_K; LANES], scales: &mut [Floats], _: &mut [Floats]) {
+    let word = |i: usize| each(blocks, |block| u32::from_le_bytes(block.scales.as_chunks().0[i]));
+    let (d, high) = (halves(each(blocks, |block| block.d)), words(word(2)));
     let (first, second) = (nibbles(words(word(0))), nibbles(words(word(1))));
     let offset = _mm512_mul_ps(d, _mm512_set1_ps(-32.0));
     for (i, low) in [first[0], second[0], first[1], second[1]].into_iter().enumerate() {
@@ -168,24 +169,12 @@ fn q3_scales(blocks: &[&BlockQ3_K; LANES], scales: &mut [Floats], _: &mut [Float
     }
 }
 
-#[inline(never)]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq")]
-fn q4_scales(blocks: &[&BlockQ4_K; LANES], scales: &mut [Floats], mins: &mut [Floats]) {
-    six_bits(blocks.map(|block| sixteenth(bytemuck::bytes_of(block), 0)), scales, mins);
-}
-
-#[inline(never)]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq")]
-fn q5_scales(blocks: &[&BlockQ5_K; LANES], scales: &mut [Floats], mins: &mut [Floats]) {
-    six_bits(blocks.map(|block| sixteenth(bytemuck::bytes_of(block), 0)), scales, mins);
-}
-
 /// A block begins with d, that of the minima, and three words. The first four scales are the low six bits of the bytes of the
 /// first word, the first four minima those of the second; the others have four bits in the third and two above the first ones.
-#[inline]
+#[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq")]
-fn six_bits(heads: [&[u8; 16]; LANES], scales: &mut [Floats], mins: &mut [Floats]) {
-    let [ds, first, second, third] = word_by_word(heads);
+fn six_bit_scales<B: Pod>(blocks: [&B; LANES], scales: &mut [Floats], mins: &mut [Floats]) {
+    let [ds, first, second, third] = word_by_word(each(blocks, |block| sixteenth(bytemuck::bytes_of(block), 0)));
     let d = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(ds));
     let dmin = negated(_mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(ds))));
     let (six, two) = (_mm512_set1_epi8(63), _mm512_set1_epi8(0x30));
@@ -206,9 +195,9 @@ fn six_bits(heads: [&[u8; 16]; LANES], scales: &mut [Floats], mins: &mut [Floats
 /// A signed byte for each group.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn q6_scales(blocks: &[&BlockQ6_K; LANES], scales: &mut [Floats], _: &mut [Floats]) {
-    let d = halves(blocks.map(|block| block.d));
-    let bytes = word_by_word(blocks.map(|block| bytemuck::cast_ref::<[i8; 16], [u8; 16]>(&block.scales)));
+fn q6_scales(blocks: [&BlockQ6_K; LANES], scales: &mut [Floats], _: &mut [Floats]) {
+    let d = halves(each(blocks, |block| block.d));
+    let bytes = word_by_word(each(blocks, |block| bytemuck::cast_ref::<[i8; 16], [u8; 16]>(&block.scales)));
     for (i, words) in bytes.into_iter().enumerate() {
         for byte in 0..4 {
             let top = _mm512_sllv_epi32(words, _mm512_set1_epi32(24 - 8 * byte as i32));

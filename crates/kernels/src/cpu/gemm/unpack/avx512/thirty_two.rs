@@ -7,7 +7,7 @@ use argon_gguf::quant::blocks::*;
 
 use super::super::iq::UNEVEN;
 use super::super::other::FP4;
-use super::{Columns, Lines, Rows, beside, halves, nibbles, store_floats, words};
+use super::{Columns, Lines, Rows, beside, each, halves, nibbles, store_floats, words};
 use crate::cpu::isa::{Avx512, Floats};
 
 /// What vpermb takes as a table of 16 entries, whatever is in the upper bits of an index.
@@ -94,7 +94,7 @@ fn first_halves<B: bytemuck::Pod>(rows: &Rows<B>, first: usize, to: &mut [Floats
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn one<B: bytemuck::Pod>(rows: &Rows<B>, block: usize, half: impl Fn(&B) -> F16, to: &mut [Floats]) {
-    store_floats(halves(rows.at(block).map(half)), &mut to[0]);
+    store_floats(halves(each(rows.at(block), half)), &mut to[0]);
 }
 
 /// A format's [`Columns`], whose functions' features the capability proves.
@@ -145,7 +145,7 @@ columns!(BlockMXFP4, scaled 1, codes |b| looked_up(b.map(|b| &b.qs), &FP4_TABLE)
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn mxfp4_scales(rows: &Rows<BlockMXFP4>, first: usize, to: &mut [Floats]) {
-    let e = words(rows.at(first).map(|block| u32::from(block.e)));
+    let e = words(each(rows.at(first), |block| u32::from(block.e)));
     let normal = _mm512_slli_epi32::<23>(_mm512_sub_epi32(e, _mm512_set1_epi32(1)));
     let small = _mm512_sllv_epi32(_mm512_set1_epi32(0x0020_0000), e);
     let bits = _mm512_mask_blend_epi32(_mm512_cmplt_epu32_mask(e, _mm512_set1_epi32(2)), normal, small);
@@ -173,9 +173,9 @@ impl Columns<256> for BlockIQ4_XS {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi")]
 fn iq4_xs_scales(rows: &Rows<BlockIQ4_XS>, block: usize, to: &mut [Floats]) {
     let blocks = rows.at(block);
-    let mut low = words(blocks.map(|block| u32::from_le_bytes(block.scales_l)));
-    let mut high = words(blocks.map(|block| u32::from(block.scales_h.get()) << 4));
-    let d = halves(blocks.map(|block| block.d));
+    let mut low = words(each(blocks, |block| u32::from_le_bytes(block.scales_l)));
+    let mut high = words(each(blocks, |block| u32::from(block.scales_h.get()) << 4));
+    let d = halves(each(blocks, |block| block.d));
     for to in to {
         // low & 15 | high & 48
         let s = _mm512_and_si512(low, _mm512_set1_epi32(15));
