@@ -39,6 +39,10 @@ constexpr int TOGETHER = W::ORDER == ORDER_SIXTEENS ? 2 : 1; // runs a product
 constexpr int SEGMENT = CHUNK / W::BLOCK * W::BYTES; // packed bytes of a row in a stage
 // A segment begins anywhere in a 16-byte piece. An odd number of pieces from row to row spreads rows over the banks.
 constexpr int PIECES = ((SEGMENT + 30) / 16) | 1, PITCH = 16 * PIECES;
+// A stage is fetched in so many parts, one after each of the first products of the stage before it: if all warps fetch at once,
+// they wait for each other. Of many tokens the rest must not come late. Where few or none are fetched, warps are apart anyway.
+constexpr int PRODUCTS = RUNS / TOGETHER, IN_PARTS = N > 64 ? 2 : PRODUCTS / 2;
+constexpr int PARTS = GEMM_TAIL || N <= 16 || (GEMM_RESIDENT && TOGETHER == 2) ? 1 : IN_PARTS;
 constexpr int TOKEN_STAGE = GEMM_RESIDENT ? 0 : N * CHUNK * 2;
 constexpr int STAGE_BYTES = (TOKEN_STAGE + ROWS * PITCH + 1023) / 1024 * 1024;
 static_assert(STAGE_BYTES == GEMM_STAGE_BYTES, "what the host asks for");
@@ -85,16 +89,19 @@ DEVICE float finished(float p, const float &before, float scale) {
 struct Tokens { i32 rows[N]; float powers[N]; }; // row of x, 2^s
 static_assert(sizeof(Tokens) == 8 * N && sizeof(W::Tables) == (GEMM_TABLES ? GEMM_TABLES : 1), "what the host leaves room for");
 
-// Blocks of weight rows from `row_block` to before `last_block`, of part `part` of tile `tile`.
-DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, Tokens &of, const W::Tables &tables, u32 tile, u32 part, u32 row_block, const u32 last_block) {
-    u32 expert = 0, r0 = tile * N, valid = 0;
-    if (GEMM_MAP == MAP_DENSE) {
-        valid = min((u32)N, a.tokens - r0);
-    } else {
-        expert = a.tiles[3 * tile], r0 = a.tiles[3 * tile + 1] + part * N, valid = a.tiles[3 * tile + 2];
-        if (valid <= part * N) return;
-        valid = min((u32)N, valid - part * N);
-    }
+// The rows of a product that share one expert's weights, at most N of them.
+struct Rows { u32 expert, first, count; };
+
+// Part `part` of tile `tile`.
+DEVICE Rows rows_of(const GemmArgs &a, u32 tile, u32 part) {
+    if (GEMM_MAP == MAP_DENSE) return {0, tile * N, min((u32)N, a.tokens - tile * N)};
+    const u32 *of = a.tiles + 3 * tile, rows = of[2], before = min(rows, part * N);
+    return {of[0], of[1] + part * N, min((u32)N, rows - before)};
+}
+
+// Blocks of weight rows from `row_block` to before `last_block` times rows of x, at most WIDTH.
+template <int WIDTH> DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, Tokens &of, const W::Tables &tables, const Rows &rows, u32 row_block, const u32 last_block) {
+    const u32 expert = rows.expert, r0 = rows.first, valid = rows.count;
     const u32 t = threadIdx.x, warp = t / 32, lane = t % 32, quad = lane / 4, c = lane % 4;
     i32 exponent = 0;
     if (t < N) {
@@ -140,7 +147,7 @@ DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, Tokens &of, const W::Ta
 
     // Weights: eight lanes a row, four rows at a time.
     constexpr u32 ALIGN = WEIGHT_ALIGN < (SEGMENT & -SEGMENT) ? WEIGHT_ALIGN : (SEGMENT & -SEGMENT);
-    constexpr u32 COPIES = (SEGMENT + (ALIGN < 16 ? 16 - ALIGN : 0) + 15) / 16;
+    constexpr u32 COPIES = (SEGMENT + (ALIGN < 16 ? 16 - ALIGN : 0) + 15) / 16, ROUNDS = (COPIES + 7) / 8;
     const u32 piece_w = lane % 8, weights = TOKEN_STAGE + warp * 16 * PITCH, to_w = weights + lane / 8 * PITCH + piece_w * 16;
     u32 fill_block = row_block, fill_chunk = 0, fill_stage = stages0;
     const u16 *fill_x = a.x;
@@ -150,26 +157,29 @@ DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, Tokens &of, const W::Ta
         for (u32 i = 0; i < 4; i++) fill_w[i] = row_address(fill_block, lane / 8 + 4 * i) + piece_w * 16;
     };
     seek();
-    auto fill = [&]() {
+    auto fill = [&](u32 part) {
         const u32 columns = GEMM_TAIL ? min((u32)CHUNK, a.k - fill_chunk * CHUNK) : CHUNK;
         if (!GEMM_RESIDENT) {
 #pragma unroll
             for (u32 i = 0; i < WALKS; i++)
 #pragma unroll
                 for (u32 j = 0; j < REPEAT; j++)
-                    if (i < walks && (!GEMM_TAIL || 8 * (piece_x + j * ACROSS) < columns))
+                    if ((i * REPEAT + j) * PARTS / (WALKS * REPEAT) == part && i < walks && (!GEMM_TAIL || 8 * (piece_x + j * ACROSS) < columns))
                         copy16_async(fill_stage + to_x + i * WALK * 128 + j * (ACROSS / 8) * (N * 128), fill_x + (u64)source[i] * 8 + j * ACROSS * 8);
-            fill_x += CHUNK;
         }
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
             const u8 *from = (const u8 *)(fill_w[i] & ~15ull);
             const u32 end = GEMM_TAIL ? (((u32)fill_w[i] & 15) + columns / W::BLOCK * W::BYTES + 15) / 16 : COPIES;
 #pragma unroll
-            for (u32 p = 0; p < COPIES; p += 8)
-                if (piece_w + p < end) copy16_async(fill_stage + to_w + i * 4 * PITCH + p * 16, from + p * 16);
-            fill_w[i] += SEGMENT;
+            for (u32 p = 0; p < ROUNDS; p++)
+                if ((i * ROUNDS + p) * PARTS / (4 * ROUNDS) == part && piece_w + 8 * p < end)
+                    copy16_async(fill_stage + to_w + i * 4 * PITCH + p * 128, from + p * 128);
         }
+        if (part + 1 < PARTS) return;
+        fill_x += CHUNK;
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) fill_w[i] += SEGMENT;
         fill_stage = fill_stage == stages0 + (GEMM_STAGES - 1) * STAGE_BYTES ? stages0 : fill_stage + STAGE_BYTES;
         if (++fill_chunk == chunks) {
             fill_chunk = 0, fill_x = a.x, fill_block++;
@@ -179,7 +189,9 @@ DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, Tokens &of, const W::Ta
 
 #pragma unroll
     for (u32 s = 0; s < GEMM_STAGES - 1; s++) {
-        if (fill_block < last_block && chunks > 0) fill();
+        if (fill_block < last_block && chunks > 0)
+#pragma unroll
+            for (u32 part = 0; part < PARTS; part++) fill(part);
         copy_commit();
     }
     if (GEMM_RESIDENT) {
@@ -187,9 +199,9 @@ DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, Tokens &of, const W::Ta
         Product::fence();
         __syncthreads(); // all tokens are there
     }
-    float acc[N / 2];
+    float acc[WIDTH / 2];
 #pragma unroll
-    for (int i = 0; i < N / 2; i++) acc[i] = 0;
+    for (int i = 0; i < WIDTH / 2; i++) acc[i] = 0;
     u32 chunk = 0, stage = token_bytes, begin0 = 0, begin1 = 0;
     while (row_block < last_block && chunks > 0) {
         if (chunk == 0) begin0 = (u32)row_address(row_block, quad), begin1 = (u32)row_address(row_block, quad + 8);
@@ -201,8 +213,11 @@ DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, Tokens &of, const W::Ta
             Product::fence();
             __syncthreads();
         }
-        if (fill_block < last_block) fill();
-        copy_commit();
+        const bool filling = fill_block < last_block;
+        if (PARTS == 1) {
+            if (filling) fill(0);
+            copy_commit();
+        }
 
         const u8 *block0 = shared + stage + weights + quad * PITCH + (begin0 & 15);
         const u8 *block1 = shared + stage + weights + (quad + 8) * PITCH + (begin1 & 15);
@@ -224,7 +239,12 @@ DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, Tokens &of, const W::Ta
 #pragma unroll
             for (int i = 0; i < 4; i++) mine[2 * i] = g[i], mine[2 * i + 1] = h[i];
             const int first = run + 1 - TOGETHER;
-            if (first % TOGETHER == 0) Product::multiply<N, TOGETHER>(acc, o, tokens, first, lane, first == 0 && chunk == 0);
+            if (first % TOGETHER != 0) continue;
+            Product::multiply<N, WIDTH, TOGETHER>(acc, o, tokens, first, lane, first == 0 && chunk == 0);
+            const u32 part = first / TOGETHER;
+            if (PARTS == 1 || part >= PARTS) continue;
+            if (filling) fill(part);
+            if (part + 1 == PARTS) copy_commit();
         }
         Product::wait<0>();
         stage = stage == token_bytes + (GEMM_STAGES - 1) * STAGE_BYTES ? token_bytes : stage + STAGE_BYTES;
@@ -234,7 +254,7 @@ DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, Tokens &of, const W::Ta
         // acc[4i + 2h + j]: fragment row quad + 8h, token 8i + 2c + j
         if (scaled) {
 #pragma unroll
-            for (int i = 0; i < N / 2; i++) acc[i] *= of.powers[i / 4 * 8 + 2 * c + i % 2];
+            for (int i = 0; i < WIDTH / 2; i++) acc[i] *= of.powers[i / 4 * 8 + 2 * c + i % 2];
         }
         const u32 n0 = row_block * BLOCK_N + (SWIGLU ? 8 : 16) * warp + quad;
         const u32 valid0 = n0 < a.n ? valid : 0, valid1 = !SWIGLU && n0 + 8 < a.n ? valid : 0;
@@ -249,7 +269,7 @@ DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, Tokens &of, const W::Ta
         float most = 0;
 #endif
 #pragma unroll
-        for (u32 i = 0; i < N / 8; i++) {
+        for (u32 i = 0; i < WIDTH / 8; i++) {
             if (8 * i >= valid) break;
 #pragma unroll
             for (u32 j = 0; j < 2; j++) {
@@ -278,6 +298,14 @@ DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, Tokens &of, const W::Ta
     }
 }
 
+// In the narrowest product that holds the rows: an expert has now more of them, now fewer.
+template <int WIDTH> DEVICE void multiply_rows(const GemmArgs &a, u8 *shared, Tokens &of, const W::Tables &tables, const Rows &rows, u32 first, u32 last) {
+    constexpr int NARROWER = WIDTH - (N / 8 + 7) / 8 * 8;
+    if constexpr (GEMM_MAP != MAP_DENSE && NARROWER >= N * 5 / 8 && NARROWER > 16)
+        if (rows.count <= NARROWER) return multiply_rows<NARROWER>(a, shared, of, tables, rows, first, last);
+    multiply_tile<WIDTH>(a, shared, of, tables, rows, first, last);
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, GEMM_BLOCKS) gemm(const __grid_constant__ GemmArgs whole) {
 #ifdef GEMM_SPLIT
     GemmArgs a = whole;
@@ -297,7 +325,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, GEMM_BLOCKS) gemm(const __
     const u64 end = all * (blockIdx.x + 1) / gridDim.x;
     for (u64 at = all * blockIdx.x / gridDim.x; at < end;) {
         const u32 tile = (u32)(at / a.row_blocks), first = (u32)(at % a.row_blocks), last = (u32)min((u64)a.row_blocks, first + end - at);
-        multiply_tile(a, shared, of, tables, tile / a.parts, tile % a.parts, first, last);
+        const Rows rows = rows_of(a, tile / a.parts, tile % a.parts);
+        if (rows.count > 0) multiply_rows<N>(a, shared, of, tables, rows, first, last);
         at += last - first;
         __syncthreads(); // nobody reads the tokens any more
     }

@@ -22,52 +22,82 @@ DEVICE u64 activation_descriptor(u32 address) {
     return (u64)((address & 0x3ffff) >> 4) | ((u64)1 << 16) | ((u64)(1024 >> 4) << 32) | ((u64)1 << 62);
 }
 
+// Sums d[0 .. HALF] of a product as operands, and their names in an instruction.
 #define ACC4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define ACC16(i) ACC4(i), ACC4(i + 4), ACC4(i + 8), ACC4(i + 12)
-#define OPERANDS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add)
+#define ACC_0_TO_4 ACC4(0)
+#define NAMES_0_TO_4 "%0,%1,%2,%3"
+#define ACC_0_TO_8 ACC_0_TO_4, ACC4(4)
+#define NAMES_0_TO_8 NAMES_0_TO_4 ",%4,%5,%6,%7"
+#define ACC_0_TO_12 ACC_0_TO_8, ACC4(8)
+#define NAMES_0_TO_12 NAMES_0_TO_8 ",%8,%9,%10,%11"
+#define ACC_0_TO_16 ACC_0_TO_12, ACC4(12)
+#define NAMES_0_TO_16 NAMES_0_TO_12 ",%12,%13,%14,%15"
+#define ACC_0_TO_20 ACC_0_TO_16, ACC4(16)
+#define NAMES_0_TO_20 NAMES_0_TO_16 ",%16,%17,%18,%19"
+#define ACC_0_TO_24 ACC_0_TO_20, ACC4(20)
+#define NAMES_0_TO_24 NAMES_0_TO_20 ",%20,%21,%22,%23"
+#define ACC_0_TO_28 ACC_0_TO_24, ACC4(24)
+#define NAMES_0_TO_28 NAMES_0_TO_24 ",%24,%25,%26,%27"
+#define ACC_0_TO_32 ACC_0_TO_28, ACC4(28)
+#define NAMES_0_TO_32 NAMES_0_TO_28 ",%28,%29,%30,%31"
+#define ACC_0_TO_36 ACC_0_TO_32, ACC4(32)
+#define NAMES_0_TO_36 NAMES_0_TO_32 ",%32,%33,%34,%35"
+#define ACC_0_TO_40 ACC_0_TO_36, ACC4(36)
+#define NAMES_0_TO_40 NAMES_0_TO_36 ",%36,%37,%38,%39"
+#define ACC_0_TO_44 ACC_0_TO_40, ACC4(40)
+#define NAMES_0_TO_44 NAMES_0_TO_40 ",%40,%41,%42,%43"
+#define ACC_0_TO_48 ACC_0_TO_44, ACC4(44)
+#define NAMES_0_TO_48 NAMES_0_TO_44 ",%44,%45,%46,%47"
+#define ACC_0_TO_52 ACC_0_TO_48, ACC4(48)
+#define NAMES_0_TO_52 NAMES_0_TO_48 ",%48,%49,%50,%51"
+#define ACC_0_TO_56 ACC_0_TO_52, ACC4(52)
+#define NAMES_0_TO_56 NAMES_0_TO_52 ",%52,%53,%54,%55"
+#define ACC_0_TO_60 ACC_0_TO_56, ACC4(56)
+#define NAMES_0_TO_60 NAMES_0_TO_56 ",%56,%57,%58,%59"
+#define ACC_0_TO_64 ACC_0_TO_60, ACC4(60)
+#define NAMES_0_TO_64 NAMES_0_TO_60 ",%60,%61,%62,%63"
+#define ACC_0_TO_68 ACC_0_TO_64, ACC4(64)
+#define NAMES_0_TO_68 NAMES_0_TO_64 ",%64,%65,%66,%67"
+#define ACC_0_TO_72 ACC_0_TO_68, ACC4(68)
+#define NAMES_0_TO_72 NAMES_0_TO_68 ",%68,%69,%70,%71"
+#define ACC_0_TO_76 ACC_0_TO_72, ACC4(72)
+#define NAMES_0_TO_76 NAMES_0_TO_72 ",%72,%73,%74,%75"
+#define ACC_0_TO_80 ACC_0_TO_76, ACC4(76)
+#define NAMES_0_TO_80 NAMES_0_TO_76 ",%76,%77,%78,%79"
+#define ACC_0_TO_84 ACC_0_TO_80, ACC4(80)
+#define NAMES_0_TO_84 NAMES_0_TO_80 ",%80,%81,%82,%83"
+#define ACC_0_TO_88 ACC_0_TO_84, ACC4(84)
+#define NAMES_0_TO_88 NAMES_0_TO_84 ",%84,%85,%86,%87"
+#define ACC_0_TO_92 ACC_0_TO_88, ACC4(88)
+#define NAMES_0_TO_92 NAMES_0_TO_88 ",%88,%89,%90,%91"
+#define ACC_0_TO_96 ACC_0_TO_92, ACC4(92)
+#define NAMES_0_TO_96 NAMES_0_TO_92 ",%92,%93,%94,%95"
 
-// d[64, N] = (add ? d : 0) + a[64, 16] * b[N, 16]^T
-template <int N> DEVICE void wgmma(float *d, const u32 *a, u64 b, u32 add);
+// d[64, WIDTH] = (add ? d : 0) + a[64, 16] * b[WIDTH, 16]^T
+template <int WIDTH> DEVICE void wgmma(float *d, const u32 *a, u64 b, u32 add);
 
-template <> DEVICE void wgmma<8>(float *d, const u32 *a, u64 b, u32 add) {
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %9, 0; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 "
-                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, %8, p, 1, 1, 0;}"
-                 : ACC4(0) : OPERANDS);
-}
-template <> DEVICE void wgmma<16>(float *d, const u32 *a, u64 b, u32 add) {
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %13, 0; wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 "
-                 "{%0,%1,%2,%3,%4,%5,%6,%7}, {%8,%9,%10,%11}, %12, p, 1, 1, 0;}"
-                 : ACC4(0), ACC4(4) : OPERANDS);
-}
-template <> DEVICE void wgmma<32>(float *d, const u32 *a, u64 b, u32 add) {
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %21, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
-                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, {%16,%17,%18,%19}, %20, p, 1, 1, 0;}"
-                 : ACC16(0) : OPERANDS);
-}
-template <> DEVICE void wgmma<64>(float *d, const u32 *a, u64 b, u32 add) {
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
-                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;}"
-                 : ACC16(0), ACC16(16) : OPERANDS);
-}
-template <> DEVICE void wgmma<96>(float *d, const u32 *a, u64 b, u32 add) {
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %53, 0; wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 "
-                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47}, {%48,%49,%50,%51}, %52, p, 1, 1, 0;}"
-                 : ACC16(0), ACC16(16), ACC16(32) : OPERANDS);
-}
-template <> DEVICE void wgmma<128>(float *d, const u32 *a, u64 b, u32 add) {
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
-                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, {%64,%65,%66,%67}, %68, p, 1, 1, 0;}"
-                 : ACC16(0), ACC16(16), ACC16(32), ACC16(48) : OPERANDS);
-}
-template <> DEVICE void wgmma<192>(float *d, const u32 *a, u64 b, u32 add) {
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %101, 0; wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 "
-                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"
-                 "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95}, {%96,%97,%98,%99}, %100, p, 1, 1, 0;}"
-                 : ACC16(0), ACC16(16), ACC16(32), ACC16(48), ACC16(64), ACC16(80) : OPERANDS);
-}
+// HALF = WIDTH / 2; A0 to A3, B and ADD are the numbers after it.
+#define WGMMA(WIDTH, HALF, A0, A1, A2, A3, B, ADD)                                                                          \
+    template <> DEVICE void wgmma<WIDTH>(float *d, const u32 *a, u64 b, u32 add) {                                          \
+        asm volatile("{.reg .pred p; setp.ne.b32 p, %" #ADD ", 0; wgmma.mma_async.sync.aligned.m64n" #WIDTH "k16.f32.f16.f16 " \
+                     "{" NAMES_0_TO_##HALF "}, {%" #A0 ",%" #A1 ",%" #A2 ",%" #A3 "}, %" #B ", p, 1, 1, 0;}"                 \
+                     : ACC_0_TO_##HALF                                                                                      \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                                       \
+    }
+WGMMA(24, 12, 12, 13, 14, 15, 16, 17)
+WGMMA(32, 16, 16, 17, 18, 19, 20, 21)
+WGMMA(40, 20, 20, 21, 22, 23, 24, 25)
+WGMMA(48, 24, 24, 25, 26, 27, 28, 29)
+WGMMA(56, 28, 28, 29, 30, 31, 32, 33)
+WGMMA(64, 32, 32, 33, 34, 35, 36, 37)
+WGMMA(80, 40, 40, 41, 42, 43, 44, 45)
+WGMMA(96, 48, 48, 49, 50, 51, 52, 53)
+WGMMA(112, 56, 56, 57, 58, 59, 60, 61)
+WGMMA(120, 60, 60, 61, 62, 63, 64, 65)
+WGMMA(128, 64, 64, 65, 66, 67, 68, 69)
+WGMMA(144, 72, 72, 73, 74, 75, 76, 77)
+WGMMA(168, 84, 84, 85, 86, 87, 88, 89)
+WGMMA(192, 96, 96, 97, 98, 99, 100, 101)
 
 struct AsyncProduct {
     // Orders writes of this thread to shared memory before later reads by the tensor cores.
@@ -75,12 +105,12 @@ struct AsyncProduct {
     // At most PENDING of the products begun so far are unfinished: operands and, with 0, sums are this thread's again.
     template <int PENDING> static DEVICE void wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory"); }
 
-    // Begins the product of runs `run` to `run` + RUNS - 1 of a stage; the sums begin with it where `fresh`.
-    template <int N, int RUNS> static DEVICE void multiply(float *acc, const u32 *a, u32 stage, u32 run, u32, bool fresh) {
+    // Begins the product of the first WIDTH tokens of N with runs `run` to `run` + RUNS - 1 of a stage; the sums begin with it where `fresh`.
+    template <int N, int WIDTH, int RUNS> static DEVICE void multiply(float *acc, const u32 *a, u32 stage, u32 run, u32, bool fresh) {
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
         for (u32 step = 2 * run; step < 2 * (run + RUNS); step++, a += 4) // of 16 columns
-            wgmma<N>(acc, a, activation_descriptor(stage) + (step / 4 * (N * 128) + step % 4 * 32) / 16, !(fresh && step == 2 * run));
+            wgmma<WIDTH>(acc, a, activation_descriptor(stage) + (step / 4 * (N * 128) + step % 4 * 32) / 16, !(fresh && step == 2 * run));
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     }
 };
@@ -107,16 +137,16 @@ struct SyncProduct {
     static DEVICE void fence() {}
     template <int PENDING> static DEVICE void wait() {}
 
-    template <int N, int RUNS> static DEVICE void multiply(float *acc, const u32 *a, u32 stage, u32 first, u32 lane, bool fresh) {
+    template <int N, int WIDTH, int RUNS> static DEVICE void multiply(float *acc, const u32 *a, u32 stage, u32 first, u32 lane, bool fresh) {
         if (fresh)
 #pragma unroll
-            for (int i = 0; i < N / 2; i++) acc[i] = 0;
+            for (int i = 0; i < WIDTH / 2; i++) acc[i] = 0;
 #pragma unroll
         for (u32 run = first; run < first + RUNS; run++, a += 8) {
             // This lane's row of the four matrices, for tokens 0 to 7; other tokens are whole kilobytes away.
             const u32 address = activation_address<N>(stage, lane % 8, 4 * (run % 2) + lane / 8) + run / 2 * (N * 128);
 #pragma unroll
-            for (int f = 0; f < N / 8; f++) {
+            for (int f = 0; f < WIDTH / 8; f++) {
                 u32 b[4]; // tokens 8f .. 8f+7; columns 0-7, 8-15, 16-23, 24-31 of the run
                 load_matrices(b, address + f * 1024);
                 mma(acc + 4 * f, a, b[0], b[1]);
