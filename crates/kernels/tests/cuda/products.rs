@@ -369,6 +369,25 @@ fn every_tile_height() {
     }
 }
 
+/// A tile's product is as wide as its expert has rows, in eighths of the tile: just below, at and above each of them.
+#[test]
+fn every_width_of_a_tile() {
+    for tile in [32, 64, 128, 192] {
+        for rows in (4..=8).map(|eighths| tile * eighths / 8).flat_map(|rows| [rows - 1, rows, rows + 1]) {
+            for map in [Map::Gather, Map::Segments] {
+                let one = Case {
+                    tile,
+                    tokens: rows,
+                    top_k: 1,
+                    experts: 1,
+                    ..Case::routed(Format::IQ4_NL, Precision::F16, map)
+                };
+                one.check();
+            }
+        }
+    }
+}
+
 /// Real models exceed the range of half precision inside an expert.
 #[test]
 fn large_numbers_stay_finite_and_right() {
