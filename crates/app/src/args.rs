@@ -35,6 +35,7 @@ pub enum Command {
     /// Prefill a prompt and continue it
     Run(RunArgs),
     /// Write the logits of a prompt to a .npy file
+    #[command(mut_args(exact))]
     Logits(LogitsArgs),
     /// Say what is in a GGUF file, without reading its weights
     Inspect(InspectArgs),
@@ -113,12 +114,12 @@ pub struct PromptArgs {
 #[derive(Debug, Args)]
 pub struct SessionArgs {
     /// Tokens that go through the model at once (-ub)
-    #[arg(long, value_name = "N", default_value_t = 2048, allow_negative_numbers = true, value_parser = count)]
+    #[arg(long, value_name = "N", default_value_t = 2048, allow_negative_numbers = true, value_parser = one_or_more)]
     pub ubatch_size: usize,
-    /// Type of the cached keys, f32 or f16 (-ctk) [default: f16, for logits f32]
+    /// Type of the cached keys, f32 or f16 (-ctk) [default: f16]
     #[arg(long, value_name = "TYPE")]
     pub cache_type_k: Option<String>,
-    /// Type of the cached values, f32 or f16 (-ctv) [default: f16, for logits f32]
+    /// Type of the cached values, f32 or f16 (-ctv) [default: f16]
     #[arg(long, value_name = "TYPE")]
     pub cache_type_v: Option<String>,
 }
@@ -126,25 +127,25 @@ pub struct SessionArgs {
 /// How the next token is chosen. What is not given comes from the file, or is the default of llama.cpp.
 #[derive(Debug, Args)]
 pub struct SamplingArgs {
-    /// Temperature; 0 takes the likeliest token
+    /// Temperature; 0 takes the likeliest token [default: the file's, else 0.8]
     #[arg(long, visible_alias = "temperature", value_name = "X", allow_negative_numbers = true)]
     pub temp: Option<f32>,
-    /// Keep the N likeliest tokens; 0 keeps all
+    /// Keep the N likeliest tokens; 0 keeps all [default: the file's, else 40]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub top_k: Option<i64>,
-    /// Keep the likeliest tokens that together reach this probability; 1 keeps all
+    /// Keep the likeliest tokens that together reach this probability; 1 keeps all [default: the file's, else 0.95]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub top_p: Option<f32>,
-    /// Keep tokens at least X times as likely as the likeliest; 0 keeps all
+    /// Keep tokens at least X times as likely as the likeliest; 0 keeps all [default: the file's, else 0.05]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub min_p: Option<f32>,
     /// Seed of the random choices; -1: another one each time [default: the file's, else -1]
     #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<i64>,
-    /// Divide the logits of recent tokens by X; 1 leaves them
+    /// Divide the logits of recent tokens by X; 1 leaves them [default: the file's, else 1]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub repeat_penalty: Option<f32>,
-    /// How many tokens count as recent; 0: none, -1: the whole context
+    /// How many tokens count as recent; 0: none, -1: the whole context [default: the file's, else 64]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub repeat_last_n: Option<i64>,
     /// Do not stop at an end-of-text token
@@ -160,9 +161,9 @@ pub struct DeviceArgs {
     #[arg(long, value_name = "NAME", default_value = "cpu")]
     pub device: String,
     /// Threads of the cpu device, at most as many as the machine runs at once [default: all of them]
-    #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = count)]
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = one_or_more)]
     pub threads: Option<usize>,
-    /// Precision mode: f32, f16 or int8, where the device has it [default: the device's, for logits f32]
+    /// Precision mode: f32, f16 or int8, where the device has it [default: the device's own]
     #[arg(long, value_name = "MODE")]
     pub precision: Option<String>,
 }
@@ -278,7 +279,7 @@ pub struct KernelsArgs {
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
     /// Threads of the cpu device, at most as many as the machine runs at once [default: all of them]
-    #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = one_or_more)]
     pub threads: Option<usize>,
     /// One precision mode instead of all that a device has
     #[arg(long, value_name = "MODE")]
@@ -345,16 +346,36 @@ pub fn parse() -> Result<Cli, Failure> {
     })
 }
 
+/// The same argument where numbers are to be compared with others': f32 by default.
+fn exact(arg: clap::Arg) -> clap::Arg {
+    let help = match arg.get_id().as_str() {
+        "cache_type_k" => "Type of the cached keys, f32 or f16 (-ctk) [default: f32]",
+        "cache_type_v" => "Type of the cached values, f32 or f16 (-ctv) [default: f32]",
+        "precision" => "Precision mode: f32, f16 or int8, where the device has it [default: f32]",
+        _ => return arg,
+    };
+    arg.help(help)
+}
+
 /// A token id; one may write a space behind the comma.
 fn id(text: &str) -> Result<u32, std::num::ParseIntError> {
     text.trim().parse()
 }
 
-/// A number of tokens or threads.
+/// A number of tokens.
 fn count(text: &str) -> Result<usize, String> {
+    whole(text, 0)
+}
+
+/// A number of tokens or threads, of which there must be some.
+fn one_or_more(text: &str) -> Result<usize, String> {
+    whole(text, 1)
+}
+
+fn whole(text: &str, least: usize) -> Result<usize, String> {
     const MOST: usize = i32::MAX as usize;
-    let number = text.parse().ok().filter(|number| *number <= MOST);
-    number.ok_or_else(|| format!("it must be a whole number from 0 to {MOST}"))
+    let number = text.parse().ok().filter(|number| (least..=MOST).contains(number));
+    number.ok_or_else(|| format!("it must be one whole number from {least} to {MOST}"))
 }
 
 #[cfg(test)]
@@ -387,11 +408,20 @@ mod tests {
 
     #[test]
     fn a_negative_number_is_refused_with_its_flag() {
-        for flag in ["--ctx-size", "--threads", "--ubatch-size"] {
+        for (flag, least) in [("--ctx-size", 0), ("--threads", 1), ("--ubatch-size", 1)] {
             let error = parsed(&format!("argon run {flag} -1")).unwrap_err();
-            let parts = [flag, "-1", "a whole number from 0 to 2147483647"];
+            let parts = [flag, "-1", &format!("one whole number from {least} to 2147483647")];
             assert!(parts.iter().all(|part| error.contains(part)), "{error}");
         }
+    }
+
+    #[test]
+    fn logits_are_exact_by_default_and_their_help_says_so() {
+        let mut cli = Cli::command();
+        cli.build();
+        let help = |command| cli.find_subcommand(command).unwrap().clone().render_long_help().to_string();
+        let f32s = |help: String| help.matches("[default: f32]").count();
+        assert_eq!([help("logits"), help("perplexity")].map(f32s), [3, 0]);
     }
 
     #[test]

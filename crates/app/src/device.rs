@@ -155,9 +155,9 @@ pub fn cuda(ordinal: usize) -> CudaOptions {
 fn wgpu(adapter: usize) -> Opened {
     use argon_kernels::wgpu::{Allowed, WgpuDevice, WgpuOptions};
     let failed = |what| DeviceError::Failed { device: format!("wgpu:{adapter}"), what };
-    let limit = |name| environment::number(name).map_err(failed);
-    let max_binding = limit("ARGON_WGPU_MAX_BINDING")?;
-    let max_groups = limit("ARGON_WGPU_MAX_GROUPS")?.map(|groups| groups.clamp(1, u32::MAX.into()) as u32);
+    let limit = |name, least| environment::number(name, least).map_err(failed);
+    let max_binding = limit("ARGON_WGPU_MAX_BINDING", 1 << 16)?;
+    let max_groups = limit("ARGON_WGPU_MAX_GROUPS", 1)?.map(|groups| groups.min(u32::MAX.into()) as u32);
     let without = environment::listed("ARGON_WGPU_WITHOUT", ["f16", "subgroups", "matrices"]).map_err(failed)?;
     let [f16, subgroups, matrices] = without.map(|without| !without);
     let allowed = Allowed { f16, subgroups, matrices };

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use argon_engine::{Engine, EngineError, EngineOptions, Session, SessionOptions};
 use argon_gguf::Gguf;
+use argon_kernels::DeviceError;
 
 use crate::device;
 use crate::failure::{Failure, OrFail};
@@ -103,7 +104,14 @@ pub fn files(gguf: &Gguf) -> impl Iterator<Item = (&'static str, &Path)> {
 
 /// The kind of failure that an error of the engine is: the device's are its own, everything else is about the input.
 pub fn failure(error: EngineError, what: &str) -> Failure {
-    let of_the_work = matches!(error, EngineError::Device(_) | EngineError::Unfinished);
+    let of_the_work = match &error {
+        // What a device cannot do at all is the fault of who asked.
+        EngineError::Device(error) => !matches!(error, DeviceError::Unsupported { .. }),
+        error => matches!(error, EngineError::Unfinished),
+    };
+    if let EngineError::Option { option: "precision", what } = error {
+        return Failure::input(format_args!("--precision: {what}"));
+    }
     let error = anyhow::Error::from(error).context(what.to_owned());
     if of_the_work { Failure::Work(error) } else { Failure::Input(error) }
 }

@@ -113,14 +113,14 @@ fn threads(wanted: usize) -> Result<NonZero<usize>, Failure> {
 }
 
 fn kind(name: &str) -> Result<DeviceKind, Failure> {
-    let wanted = "cpu, cuda[:N], wgpu[:N], auto or reference";
+    let wanted = "cpu, cuda[:N] (NVIDIA), wgpu[:N] (Vulkan, Metal, DX12), auto or reference";
     DeviceKind::parse(name).ok_or_else(|| refused("--device", name, wanted))
 }
 
 fn precision(name: &str) -> Result<Precision, Failure> {
     let known = [Precision::F32, Precision::F16, Precision::Int8];
     let found = known.into_iter().find(|precision| precision.name().eq_ignore_ascii_case(name));
-    found.ok_or_else(|| refused("--precision", name, &known.map(Precision::name).join(", ")))
+    found.ok_or_else(|| refused("--precision", name, "f32, f16 or int8"))
 }
 
 /// The format of weights that `flag` names.

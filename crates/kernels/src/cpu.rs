@@ -85,8 +85,15 @@ impl CpuDevice {
         let isa = options.isa.unwrap_or_else(Isa::detect);
         let info = DeviceInfo {
             id,
-            name: format!("{}, {}, {threads} threads", machine::name(), isa.name()),
+            name: format!(
+                "{}, {}, {threads} {}",
+                machine::name(),
+                isa.name(),
+                if threads == 1 { "thread" } else { "threads" }
+            ),
+            details: String::new(),
             memory: machine::memory(),
+            largest_tensor: u64::MAX,
             precisions: gemm::PRECISIONS.to_vec(),
         };
         Ok(Self { team, pool, isa, plan: options.plan, spare: Arc::default(), lock: Arc::default(), info })

@@ -12,10 +12,14 @@ use crate::tensor::{Buffer, DType, Tensor, Weight};
 pub struct DeviceInfo {
     /// The name a user types after `--device`: `cpu`, `cuda:0`, `wgpu:0`.
     pub id: String,
-    /// What it is: processor or adapter name, driver, features in use.
+    /// What it is: the name of the processor or adapter, and what a reader of its times must know.
     pub name: String,
+    /// What else a report of a mistake is to say: driver, kernels in use, limits; empty where the name says all.
+    pub details: String,
     /// Memory that it can hold, in bytes, as far as the system tells.
     pub memory: u64,
+    /// The largest tensor that its kernels see whole, in bytes; constants may be larger. As large as any where memory is the limit.
+    pub largest_tensor: u64,
     /// The precision modes that it has; the first is its default.
     pub precisions: Vec<Precision>,
 }

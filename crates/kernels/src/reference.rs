@@ -67,7 +67,14 @@ impl ReferenceDevice {
 
 impl Device for ReferenceDevice {
     fn info(&self) -> DeviceInfo {
-        DeviceInfo { id: ID.into(), name: "float64 loops".into(), memory: u64::MAX, precisions: vec![Precision::F32] }
+        DeviceInfo {
+            id: ID.into(),
+            name: "float64 loops".into(),
+            details: String::new(),
+            memory: u64::MAX,
+            largest_tensor: u64::MAX,
+            precisions: vec![Precision::F32],
+        }
     }
 
     fn tile_rows(&self, _entries: usize, _experts: usize) -> usize {

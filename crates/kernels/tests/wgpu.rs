@@ -80,11 +80,12 @@ pub fn gpu() -> Option<Arc<WgpuDevice>> {
     let device = GPU.get_or_init(|| {
         let device = open(options())?;
         let (name, tier) = (device.info().name, device.tier());
+        let details = device.info().details;
         let wanted = std::env::var("ARGON_WGPU_TIER").unwrap_or_default();
         assert!(wanted.is_empty() || tier.subgroups.is_some(), "{name} has no subgroups");
         let by_matrices = matches!(tier.products, Products::Cooperative(_));
         assert!(wanted != "cooperative" || by_matrices, "{name} has no matrices");
-        let _ = writeln!(std::io::stderr(), "wgpu tests run on {name}");
+        let _ = writeln!(std::io::stderr(), "wgpu tests run on {name} ({details})");
         Some(device)
     });
     device.clone()

@@ -17,14 +17,18 @@ const TAKE_ANYTHING: [&str; 3] = ["-p", "--prompt", "--system"];
 
 /// Flags of llama.cpp that no command of Argon has, and what to do.
 const FLAGS: &[(&str, &str)] = &[
-    ("-ngl --gpu-layers --n-gpu-layers", "a model is not split by layers here; --device cuda puts all of it on a GPU"),
-    ("-dev", "--device cpu, --device cuda or --device cuda:N says where to compute"),
+    (
+        "-ngl --gpu-layers --n-gpu-layers",
+        "a model is not split by layers here: --device cuda (NVIDIA), wgpu (any GPU) or auto puts all of it on a GPU, cpu is the \
+         default",
+    ),
+    ("-dev", "--device cpu, cuda, cuda:N, wgpu, wgpu:N or auto says where to compute"),
     ("--list-devices", "argon parity tries every device that is here; --device auto says which one it takes"),
     (
-        "-sm --split-mode -ts --tensor-split -mg --main-gpu --rpc -ot --override-tensor -cmoe --cpu-moe -ncmoe --n-cpu-moe \
-         -ncffn --n-cpu-ffn -kvo --kv-offload -nkvo --no-kv-offload --op-offload --no-op-offload --no-host -fit --fit -fitp \
+        "-sm --split-mode -ts --tensor-split -mg --main-gpu -rpc --rpc -ot --override-tensor -cmoe --cpu-moe -ncmoe --n-cpu-moe \
+         -ncffn --n-cpu-ffn -kvo --kv-offload -nkvo --no-kv-offload --op-offload -nopo --no-op-offload --no-host -fit --fit -fitp \
          --fit-print -fitt --fit-target -fitc --fit-ctx",
-        "a model is on one device here, all of it; --device cuda:N names the GPU",
+        "a model is on one device here, all of it; --device cuda:N or wgpu:N names the GPU",
     ),
     (
         "-hf -hfr --hf-repo -hff --hf-file -hft --hf-token -mu --model-url -dr --docker-repo -cl --cache-list --offline",
@@ -42,13 +46,15 @@ const FLAGS: &[(&str, &str)] = &[
         "a chat goes through the template in the file, whatever it is",
     ),
     (
-        "-rea --reasoning --reasoning-format --reasoning-effort --reasoning-budget",
+        "-rea --reasoning --reasoning-format --reasoning-effort --reasoning-budget --reasoning-budget-message \
+         --reasoning-preserve --no-reasoning-preserve --skip-chat-parsing --no-skip-chat-parsing",
         "--think and --no-think switch a chat's thinking",
     ),
     ("-b --batch-size", "-ub (--ubatch-size) is the number of tokens that go through the model at once"),
     ("-tb --threads-batch", "-t (--threads) is for prompts and for generation"),
     (
-        "-C --cpu-mask -Cr --cpu-range -Cb --cpu-mask-batch -Crb --cpu-range-batch --cpu-strict --prio --poll --numa",
+        "-C --cpu-mask -Cr --cpu-range -Cb --cpu-mask-batch -Crb --cpu-range-batch --cpu-strict --cpu-strict-batch --prio \
+         --prio-batch --poll --poll-batch --numa",
         "threads run where the system lets them; start argon with taskset or numactl",
     ),
     (
@@ -56,9 +62,11 @@ const FLAGS: &[(&str, &str)] = &[
         "this is the default: leave it out",
     ),
     (
-        "--no-mmap --mlock -mmp -dio --direct-io -lm --load-mode --repack -nr --no-repack",
+        "--no-mmap -mmp -dio --direct-io -lm --load-mode -lzm --lazy-mode",
         "model files are always mapped into memory: leave it out",
     ),
+    ("--mlock", "model files are mapped and never locked into memory: leave it out"),
+    ("--repack -nr --no-repack", "weights are read as they lie in the file: leave it out"),
     ("-fa --flash-attn", "attention is computed in one way: leave it out"),
     (
         "-kvu --kv-unified -np --parallel -cb --cont-batching -nocb --no-cont-batching -ns --sequences",
@@ -68,7 +76,12 @@ const FLAGS: &[(&str, &str)] = &[
     ("--warmup", "nothing is computed before the prompt"),
     ("--color -co --log-colors", "nothing is coloured: leave it out"),
     (
-        "-v --verbose -lv --verbosity --log-disable --log-file --log-prefix --log-timestamps --verbose-prompt --simple-io",
+        "-v --verbose -lv --verbosity --log-verbosity --verbose-prompt --progress -oe --output-err",
+        "there is one level of messages, all of it on standard error; argon run --profile says where the time goes",
+    ),
+    (
+        "--log-disable --log-file --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --log-jsonl --no-log-jsonl \
+         --simple-io",
         "messages go to standard error, the text alone to standard output: 2> FILE parts them",
     ),
     ("-e --escape", "a prompt is taken as it is; shells make newlines: $'one\\ntwo'"),
@@ -78,12 +91,15 @@ const FLAGS: &[(&str, &str)] = &[
         "--prompt-cache --prompt-cache-all --prompt-cache-ro",
         "--session FILE goes on from a saved session and saves to it",
     ),
-    ("--keep --context-shift --cache-reuse", "nothing is dropped from a full context; -c makes it larger"),
+    (
+        "--keep --context-shift --cache-reuse --ctx-checkpoints -dt --defrag-thold",
+        "nothing is dropped from a full context; -c makes it larger",
+    ),
     ("--reverse-prompt", "generation ends with the text, after -n tokens, or by Ctrl-C"),
     (
-        "--samplers --sampler-seq --sampling-seq --presence-penalty --frequency-penalty --dry-multiplier --dry-base \
+        "--samplers --sampler-seq --sampling-seq --presence-penalty --frequency-penalty --dry-multiplier --dry-base --dry-sequence-breaker \
          --dry-allowed-length --dry-penalty-last-n --xtc-probability --xtc-threshold --typical --typical-p --top-nsigma \
-         --top-n-sigma --dynatemp-range --dynatemp-exp --mirostat --mirostat-lr --mirostat-ent -l --logit-bias --grammar \
+         --top-n-sigma --dynatemp-range --dynatemp-exp --adaptive-target --adaptive-decay --mirostat --mirostat-lr --mirostat-ent -l --logit-bias --grammar \
          --grammar-file -j --json-schema -jf --json-schema-file -bs --backend-sampling",
         "tokens are chosen by --temp, --top-k, --top-p, --min-p and --repeat-penalty alone",
     ),
@@ -93,26 +109,46 @@ const FLAGS: &[(&str, &str)] = &[
         "a model is computed as its file says",
     ),
     (
-        "--lora --lora-scaled --control-vector --control-vector-scaled",
+        "--lora --lora-scaled --control-vector --control-vector-scaled --control-vector-layer-range",
         "a model is computed as it is in its file, without adapters",
     ),
     ("-mm --mmproj -mmu --mmproj-url --image --audio --video", "prompts are text"),
     (
         "-md --model-draft -ngld --gpu-layers-draft --n-gpu-layers-draft -devd --device-draft -td --threads-draft -tbd \
          --threads-batch-draft -hfd -hfrd --hf-repo-draft -ctkd --cache-type-k-draft -ctvd --cache-type-v-draft -cmoed \
-         --cpu-moe-draft -ncmoed --n-cpu-moe-draft --draft --draft-n --draft-max --draft-min --spec-type",
+         --cpu-moe-draft -ncmoed --n-cpu-moe-draft --draft --draft-n --draft-max --draft-min --spec-type \
+         --spec-draft-type-k --spec-draft-type-v",
         "nothing is drafted by a second model",
     ),
     (
         "--host --port --api-key -to --timeout -cram --cache-ram -sps --metrics --slots -a --alias",
         "there is no server yet",
     ),
+    ("-w --delay", "argon bench waits for nobody between measurements: leave it out"),
+    ("-embd --embeddings", "argon logits writes logits; embeddings are not written"),
+    ("--license", "README.md names the licences"),
+    ("--completion-bash -ptc --print-token-count", "there is no such thing here: leave it out"),
     ("-pg -d --n-depth", "argon bench model measures prompts (-p) and generation (-n), from an empty context"),
     (
-        "--ppl-stride --hellaswag --winogrande --multiple-choice --kl-divergence",
+        "--ppl-stride --ppl-output-type --hellaswag --hellaswag-tasks --winogrande --winogrande-tasks --multiple-choice \
+         --multiple-choice-tasks --kl-divergence",
         "argon perplexity measures perplexity alone",
     ),
     ("--save-all-logits --kl-divergence-base", "argon logits --all -o FILE.npy writes logits"),
+];
+
+/// Flags of llama.cpp that are another thing in some commands of Argon, and what to do where they are none.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("-r", "generation ends with the text, after -n tokens, or by Ctrl-C; argon bench repeats with -r"),
+    (
+        "-n --predict --n-predict -s --seed --temp --temperature --top-k --top-p --min-p --repeat-penalty --repeat-last-n",
+        "argon run alone generates text",
+    ),
+    ("-p --prompt", "the text comes from -f FILE, - is standard input"),
+    (
+        "-o --output",
+        "argon bench writes --json FILE, --csv FILE and --html FILE, argon logits and argon synth write -o FILE",
+    ),
 ];
 
 /// Words typed as a command that are none, and what to do.
@@ -183,7 +219,8 @@ pub fn advice(error: &clap::Error) -> Option<String> {
     if word.to_lowercase().ends_with(".gguf") {
         return Some(format!("{word}: a model is given with -m FILE: argon run -m {word}"));
     }
-    look_up(COMMANDS, word).map(|advice| format!("there is no command {word}: {advice}"))
+    let command = || look_up(COMMANDS, word).map(|advice| format!("there is no command {word}: {advice}"));
+    look_up(ELSEWHERE, word).map(|advice| format!("{word}: {advice}")).or_else(command)
 }
 
 fn look_up(table: &[(&str, &'static str)], word: &str) -> Option<&'static str> {
@@ -192,7 +229,7 @@ fn look_up(table: &[(&str, &'static str)], word: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use clap::{Command, CommandFactory};
+    use clap::{Command, CommandFactory, Parser};
 
     use super::*;
     use crate::args::Cli;
@@ -201,6 +238,21 @@ mod tests {
         let args = line.split(' ').map(OsString::from);
         let Err(Failure::Input(error)) = spell_out(args) else { panic!("{line} is accepted") };
         error.to_string()
+    }
+
+    #[test]
+    fn a_flag_that_other_commands_have_gets_advice_too() {
+        let refused = |line: &str| advice(&Cli::try_parse_from(line.split(' ')).unwrap_err());
+        for (line, part) in [
+            ("argon run -r User:", "by Ctrl-C"),
+            ("argon bench model -o json", "--json FILE"),
+            ("argon bench dense --output md", "--csv FILE"),
+            ("argon perplexity -f x --temp 1", "argon run"),
+            ("argon perplexity -p x", "-f FILE"),
+        ] {
+            assert!(refused(line).is_some_and(|advice| advice.contains(part)), "{line}");
+        }
+        assert_eq!(refused("argon run --xyz"), None);
     }
 
     fn words(table: &[(&'static str, &str)]) -> Vec<&'static str> {
@@ -249,7 +301,7 @@ mod tests {
                 assert!(!found.contains('\n'));
             }
         }
-        assert!(refusal("argon run -ngl 99").contains("--device cuda"));
+        assert!(["cuda", "wgpu", "auto", "cpu"].iter().all(|device| refusal("argon run -ngl 99").contains(device)));
         assert!(refusal("argon run -no-cnv").contains("the default"));
     }
 

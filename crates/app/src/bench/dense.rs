@@ -32,7 +32,10 @@ pub fn run(args: DenseArgs) -> Result<(), Failure> {
     let largest = colds.iter().map(|cold| cold.bytes).max();
     let most = tokens.iter().copied().max().unwrap_or(0);
     let activations = most.checked_mul(cols + rows).and_then(|n| n.checked_mul(12));
-    setup.expect_room(largest.zip(activations).and_then(|(weights, activations)| weights.checked_add(activations)))?;
+    setup.expect_room(
+        largest.zip(activations).and_then(|(weights, activations)| weights.checked_add(activations)),
+        most.checked_mul(4 * cols.max(rows)),
+    )?;
     let setting = object(json!({"cols": cols, "rows": rows, "seed": args.seed}));
     let notes = vec![
         format!("x [T, {cols}] times the transpose of w [{rows}, {cols}]"),

@@ -30,7 +30,7 @@ pub fn run(args: GatherArgs) -> Result<(), Failure> {
     for &tokens in &routed.tokens {
         let rows = plan::shape(tokens, top_k, experts, setup.device.tile_rows(tokens * top_k, experts))?.max_rows();
         let bytes = tokens.checked_mul(6).and_then(|n| n.checked_add(rows.checked_mul(2)?)?.checked_mul(hidden));
-        setup.expect_room(bytes)?;
+        setup.expect_room(bytes, tokens.max(rows.div_ceil(2)).checked_mul(4 * hidden))?;
     }
     let name = routed.routing.name();
     let setting = object(json!({"experts": experts, "top_k": top_k, "hidden": hidden, "routing": name}));

@@ -17,6 +17,8 @@ pub struct Machine {
     pub device: String,
     /// What it is.
     pub name: String,
+    /// Driver, kernels in use, limits, where the name does not say them.
+    pub details: String,
     /// The precision of products.
     pub precision: &'static str,
     /// Whose clock.
@@ -65,6 +67,7 @@ impl Machine {
             float_operations_per_s: ceilings.floats,
             device: info.id,
             name: info.name,
+            details: info.details,
         })
     }
 }
@@ -205,6 +208,7 @@ mod tests {
         Machine {
             device: "cpu".into(),
             name: "a processor".into(),
+            details: String::new(),
             precision: "int8",
             clock: "a clock",
             memory_bytes_per_s: memory,

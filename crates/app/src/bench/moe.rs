@@ -55,7 +55,12 @@ pub fn run(args: MoeArgs) -> Result<(), Failure> {
     let most = routed.tokens.iter().copied().max().unwrap_or(0);
     let largest = plan::shape(most, layer.top_k, layer.experts, 1)?;
     let setup = Setup::new("moe", args.common)?;
-    setup.expect_room(layer.activation_bytes(largest.entries()).and_then(|bytes| bytes.checked_add(cold.bytes)))?;
+    let tile = setup.device.tile_rows(largest.entries(), layer.experts);
+    let rows = plan::shape(most, layer.top_k, layer.experts, tile)?.max_rows();
+    setup.expect_room(
+        layer.activation_bytes(largest.entries()).and_then(|bytes| bytes.checked_add(cold.bytes)),
+        rows.checked_mul(4 * hidden.max(ffn)),
+    )?;
     let setting = object(json!({
         "experts": layer.experts, "top_k": layer.top_k, "hidden": hidden, "ffn": ffn,
         "layers": layer.layers,

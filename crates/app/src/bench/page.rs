@@ -37,6 +37,7 @@ fn small_print(report: &Report) -> Vec<String> {
     let (m, mut lines) = (&report.machine, Vec::new());
     lines.push(report.about.line());
     lines.push(format!("{} ({}), products in {}", m.device, m.name, m.precision));
+    lines.extend(Some(m.details.clone()).filter(|details| !details.is_empty()));
     lines.push(m.ceilings());
     lines.push(format!("medians; timed by {}", m.clock));
     lines.extend(report.notes.iter().cloned());

@@ -41,7 +41,10 @@ pub fn run(args: PlanArgs) -> Result<(), Failure> {
     let (experts, top_k) = (routed.routing.experts(), routed.routing.top_k());
     let shapes = routed.tokens.iter().map(|&tokens| shape(tokens, top_k, experts, 1)).collect::<Result<Vec<_>, _>>()?;
     let setup = Setup::new("plan", args.common)?;
-    shapes.iter().try_for_each(|shape| setup.expect_room(words(shape).and_then(|words| words.checked_mul(12))))?;
+    shapes.iter().try_for_each(|shape| {
+        let largest = shape.max_rows().max(shape.block_words()).checked_mul(4);
+        setup.expect_room(words(shape).and_then(|words| words.checked_mul(12)), largest)
+    })?;
     let setting = object(json!({
         "experts": experts, "top_k": top_k, "layers": layers, "routing": routed.routing.name(),
     }));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use argon_kernels::device::{tensor, upload};
-use argon_kernels::{DType, Device, DeviceError, Op, Precision, Tensor};
+use argon_kernels::{DType, Device, DeviceError, DeviceInfo, Op, Precision, Tensor};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use serde_json::{Map, Value};
@@ -18,7 +18,7 @@ use crate::about::About;
 use crate::failure::{Failure, OrFail};
 use crate::interrupt::Interrupt;
 use crate::measure::times::Times;
-use crate::{device, settings};
+use crate::{device, settings, words};
 
 /// A device that is ready to be measured.
 #[derive(Clone)]
@@ -86,12 +86,19 @@ impl Setup {
         Setup { device, ..self.clone() }
     }
 
-    /// Refuses work that does not fit the memory.
+    /// Refuses work of so many bytes in all that does not fit the memory, or of which one tensor, of activations, is larger than
+    /// any that the device has.
     ///
     /// # Errors
     /// An input failure.
-    pub fn expect_room(&self, bytes: Option<usize>) -> Result<(), Failure> {
-        let memory = self.device.info().memory;
+    pub fn expect_room(&self, bytes: Option<usize>, largest: Option<usize>) -> Result<(), Failure> {
+        let DeviceInfo { memory, largest_tensor, id, .. } = self.device.info();
+        if let Some(largest) = largest.filter(|&largest| largest as u64 > largest_tensor) {
+            let (largest, most) = (words::bytes(largest as u64), words::bytes(largest_tensor));
+            return Err(Failure::input(format_args!(
+                "this shape has a tensor of {largest}, kernels of {id} see {most}"
+            )));
+        }
         match bytes {
             Some(bytes) if bytes as u64 <= memory / 10 * 9 => Ok(()),
             bytes => {

@@ -25,15 +25,15 @@ pub fn toolkits() -> Vec<PathBuf> {
     in_toolkit.chain(env::split_paths(&path)).filter(|directory| directory.is_absolute()).collect()
 }
 
-/// The number that a variable holds, if it is there.
+/// The number, `least` at least, that a variable holds, if it is there.
 ///
 /// # Errors
 /// The variable and what it holds instead.
 #[cfg(feature = "wgpu")]
-pub fn number(name: &str) -> Result<Option<u64>, String> {
+pub fn number(name: &str, least: u64) -> Result<Option<u64>, String> {
     let Some(value) = env::var_os(name) else { return Ok(None) };
-    let number = value.to_str().and_then(|value| value.parse().ok());
-    number.map(Some).ok_or_else(|| format!("{name} is {value:?}, which is no number"))
+    let number = value.to_str().and_then(|value| value.parse().ok()).filter(|number| *number >= least);
+    number.map(Some).ok_or_else(|| format!("{name} is {value:?}; it must be a number from {least}"))
 }
 
 /// Which of the words a variable lists, separated by commas; none where it is not there.

@@ -98,6 +98,7 @@ fn compare((kind, device): &Named, settings: &Parity) -> Result<Compared, Failur
     Ok(Compared {
         id: info.id,
         name: info.name,
+        details: info.details,
         memory: info.memory,
         precisions: precisions.iter().map(|p| p.name()).collect(),
         cases: rows,

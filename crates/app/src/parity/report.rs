@@ -39,8 +39,10 @@ struct Machine {
 pub struct Compared {
     /// As `--device` names it.
     pub id: String,
-    /// Adapter, driver, compiler.
+    /// What it is.
     pub name: String,
+    /// Driver, kernels in use, limits, where the name does not say them.
+    pub details: String,
     /// Its memory in bytes.
     pub memory: u64,
     /// The precision modes that were compared.
@@ -136,6 +138,9 @@ const RIGHT: [bool; 8] = [false, false, false, true, true, true, true, false];
 /// Those of `out`.
 pub fn print(out: &mut impl Write, device: &Compared, every_case: bool) -> io::Result<()> {
     writeln!(out, "{} ({})", device.id, device.name)?;
+    if !device.details.is_empty() {
+        writeln!(out, "{}", device.details)?;
+    }
     let ran = || device.cases.iter().filter(|row| row.refused.is_none());
     let rows = match every_case {
         true => ran().map(|row| cells(&[row])).collect::<Vec<_>>(),
@@ -209,7 +214,14 @@ mod tests {
     fn what_may_be_refused_is_neither_held_nor_failed() {
         let refusal = || Finding { refused: Some("it does not".into()), ..Finding::default() };
         let cases = vec![Row::optional("plan", "one", None, refusal()), Row::new("plan", "two", None, refusal())];
-        let device = Compared { id: "cpu".into(), name: "a name".into(), memory: 1, precisions: Vec::new(), cases };
+        let device = Compared {
+            id: "cpu".into(),
+            name: "a name".into(),
+            details: String::new(),
+            memory: 1,
+            precisions: Vec::new(),
+            cases,
+        };
         let mut out = Vec::new();
         print(&mut out, &device, true).unwrap();
         let printed = String::from_utf8(out).unwrap();
@@ -225,8 +237,8 @@ mod tests {
             row("two", 0.75, Some("out[3, 1] is 0, should be 1")),
             row("three", 0.1, None),
         ];
-        let (id, name, precisions) = ("cpu".into(), "a name".into(), vec!["f16"]);
-        let device = Compared { id, name, memory: 1, precisions, cases };
+        let (id, name, details, precisions) = ("wgpu:0".into(), "a name".into(), "its limits".into(), vec!["f16"]);
+        let device = Compared { id, name, details, memory: 1, precisions, cases };
         let printed = |every_case| {
             let mut out = Vec::new();
             print(&mut out, &device, every_case).unwrap();
@@ -235,6 +247,7 @@ mod tests {
         let short = printed(false);
         assert!(short.contains("3 cases") && short.contains("7.50e-1") && short.contains("FAIL\n"), "{short}");
         assert!(short.ends_with("FAIL dense two, f16: out[3, 1] is 0, should be 1\n\n"), "{short}");
+        assert!(short.starts_with("wgpu:0 (a name)\nits limits\n"), "{short}");
         assert_eq!(printed(true).lines().filter(|line| line.ends_with("PASS")).count(), 2);
     }
 }

@@ -77,3 +77,34 @@ fn every_instruction_set_can_be_named() {
     assert!(stderr(&first_line("portable")).contains(", portable, "), "{}", stderr(&first_line("portable")));
     assert_fails(&first_line("mmx"), 2, &["ARGON_CPU_ISA is mmx", "portable"]);
 }
+
+#[test]
+fn a_precision_that_the_device_has_not_is_the_flags_fault() {
+    for command in [&["run", "-p", "a"][..], &["bench", "model"], &["bench", "dense", "-T", "1"]] {
+        let found = output(&[command, &["--device", "reference", "--precision", "int8"]].concat());
+        assert_fails(&found, 2, &["error: --precision: reference has f32, not int8"]);
+    }
+}
+
+#[cfg(feature = "wgpu")]
+#[test]
+fn a_limit_that_no_adapter_has_is_refused_by_its_name() {
+    for (name, value) in
+        [("ARGON_WGPU_MAX_BINDING", "0"), ("ARGON_WGPU_MAX_BINDING", "1000"), ("ARGON_WGPU_MAX_GROUPS", "0")]
+    {
+        let mut command = argon(&["parity", "plan", "--device", "wgpu", "-T", "1"]);
+        assert_fails(&command.env(name, value).output().unwrap(), 2, &[name, value, "it must be a number from"]);
+    }
+}
+
+/// Where there is an adapter; none sees four gigabytes.
+#[cfg(feature = "wgpu")]
+#[test]
+fn a_tensor_beyond_an_adapters_kernels_is_refused_before_it_is_made() {
+    let found = output(&[
+        "bench", "dense", "--device", "wgpu", "-T", "1048576", "-D", "1024", "-N", "32", "--pool", "1", "-r", "1",
+    ]);
+    let error = stderr(&found).lines().find(|line| line.starts_with("error: ")).unwrap();
+    assert_eq!(found.status.code(), Some(2), "{error}");
+    assert!(error.contains("no adapter") || error.contains("a tensor of 4.29 GB, kernels of wgpu:0 see"), "{error}");
+}

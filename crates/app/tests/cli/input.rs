@@ -63,7 +63,7 @@ fn what_one_types_into_llama_cpp_gets_a_line_that_says_what_to_do() {
         assert_eq!(stderr(&found).lines().count(), 1, "{}", stderr(&found));
     }
     for args in [["-t", "-1"], ["-c", "-1"], ["-ub", "-1"]] {
-        assert_fails(&output(&["run", "-p", "a", args[0], args[1]]), 2, &["-1", "whole number from 0"]);
+        assert_fails(&output(&["run", "-p", "a", args[0], args[1]]), 2, &["-1", "one whole number from "]);
     }
 }
 

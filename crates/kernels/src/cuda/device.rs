@@ -116,7 +116,9 @@ impl CudaDevice {
                 architecture.name,
                 compiler.version()
             ),
+            details: String::new(),
             memory: driver.memory as u64,
+            largest_tensor: u64::MAX,
             precisions: vec![Precision::F16, Precision::F32],
         };
         let status = DeviceMemory::zeroed(&driver, STATUS)?;

@@ -78,6 +78,7 @@ pub(super) fn open(id: &str, index: usize) -> Result<Adapter, DeviceError> {
         device: id.into(),
         what: match found {
             0 => "no adapter found: no Vulkan, Metal or DX12 driver answered".into(),
+            1 => format!("there is no adapter {index}, only adapter 0"),
             _ => format!("there is no adapter {index}, only 0 to {}", found - 1),
         },
     })

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use argon_gguf::Bytes;
 
 use super::adapter;
-use super::memory::Window;
+use super::memory::{SLACK, Window};
 use super::queue::{Call, Queue};
 use super::shader::Kernel;
 use super::tier::{self, Allowed, Tier};
@@ -180,7 +180,7 @@ impl WgpuDevice {
         let mut this = Self { core, tier: Tier::PORTABLE, info, state: Mutex::new(state) };
         let failures = this.choose_tier(&adapter);
         this.info = describe(&this.core, &adapter, this.tier);
-        this.info.name += &failures;
+        this.info.details += &failures;
         Ok(this)
     }
 
@@ -316,7 +316,7 @@ impl Core {
     }
 }
 
-/// Adapter, driver, the kernels it gets, and the limits that they keep: all that a report is to say of it.
+/// The adapter; its driver, the kernels it gets, and the limits that they keep.
 fn describe(core: &Core, adapter: &wgpu::Adapter, tier: Tier) -> DeviceInfo {
     let info = adapter.get_info();
     let mebibytes = |bytes: u64| bytes >> 20;
@@ -337,8 +337,10 @@ fn describe(core: &Core, adapter: &wgpu::Adapter, tier: Tier) -> DeviceInfo {
     };
     DeviceInfo {
         id: core.id.clone(),
-        name: format!("{}, {:?}, {}, {tier} ({limits})", info.name, info.backend, driver.trim()),
+        name: format!("{}, {:?}", info.name, info.backend),
+        details: format!("{}; {tier}; {limits}", driver.trim()),
         memory,
+        largest_tensor: core.max_binding.saturating_sub(SLACK as u64),
         precisions: vec![Precision::F16, Precision::F32],
     }
 }

@@ -15,7 +15,7 @@ use crate::device::DeviceError;
 use crate::tensor::{Buffer, DType, Storage, Tensor, Weight};
 
 /// Bytes behind every buffer that kernels may read, never use: weights are fetched in whole words, and up to 64 at a time.
-const SLACK: usize = 160;
+pub(super) const SLACK: usize = 160;
 
 /// The longest row of a weight that may begin at the end of a buffer.
 const MAX_OVERLAP: usize = 1 << 20;
