@@ -101,6 +101,19 @@ fn low_limits() -> WgpuOptions {
     WgpuOptions { max_groups: Some(50), max_binding: Some(1 << 20), work_per_submit: 1 << 20, ..options() }
 }
 
+/// Limits that no kernel can keep are refused when the device is opened.
+#[test]
+fn limits_that_are_too_low() {
+    if gpu().is_none() {
+        return;
+    }
+    let refused = |options: WgpuOptions| WgpuDevice::new(options).err().expect("too low").to_string();
+    let binding = refused(WgpuOptions { max_binding: Some(0), ..options() });
+    assert_eq!(binding, "wgpu:0 does not support kernels that need 16384 bytes in a binding: they may have 0");
+    let groups = refused(WgpuOptions { max_groups: Some(0), ..options() });
+    assert_eq!(groups, "wgpu:0 does not support kernels that need 1 workgroups in each direction: they may have 0");
+}
+
 const PORTABLE: &str = "wgpu, portable";
 
 thread_local! {

@@ -49,6 +49,9 @@ impl Default for WgpuOptions {
     }
 }
 
+/// Bytes that a kernel has to be able to bind, the least that is tested: of a constant in several buffers each holds whole rows.
+const LEAST_BINDING: u64 = 16 << 10;
+
 /// What never changes.
 pub(super) struct Core {
     pub id: String,
@@ -275,6 +278,14 @@ impl Core {
         let max_binding = options.max_binding.map_or(own, |wanted| wanted.min(own)) / 16 * 16;
         let own = limits.max_compute_workgroups_per_dimension;
         let max_groups = options.max_groups.map_or(own, |wanted| wanted.min(own)) as usize;
+        for (name, found, least) in
+            [("bytes in a binding", max_binding, LEAST_BINDING), ("workgroups in each direction", max_groups as u64, 1)]
+        {
+            if found < least {
+                let what = format!("kernels that need {least} {name}: they may have {found}");
+                return Err(DeviceError::Unsupported { device: id, what });
+            }
+        }
         let empty = |size| wgpu::BufferDescriptor {
             label: None,
             size,

@@ -74,8 +74,8 @@ fn activations(
     columns: usize,
 ) -> Result<(Window, Window), DeviceError> {
     let core = device.core();
-    let (height, fragment) = tile.matrices.map_or((1, 1), |matrices| (tile.rows as usize, matrices.matrix.size));
-    let gather = tile.matrices.is_some() && matches!(o.rows, RowMap::Gather(_));
+    let (height, fragment) = tile.matrices().map_or((1, 1), |matrices| (tile.rows as usize, matrices.matrix.size));
+    let gather = tile.matrices().is_some() && matches!(o.rows, RowMap::Gather(_));
     let plan = plan_of(o).filter(|_| gather || matches!(o.rows, RowMap::Segments(_)));
     // Rows that lie together, and how often.
     let (together, tiles) =
@@ -131,9 +131,10 @@ fn product(
     let swiglu = weights.len() == 2;
     let tile = match few(device, o) {
         Some(rows) => Tile::few(rows, swiglu),
-        None => Tile::of(products, format, height(rows) as u32, swiglu),
+        None => Tile::new(products, format, height(rows) as u32, swiglu),
     };
-    let columns = tile.is_half().then(|| tile.half_columns(o.x.cols));
+    // Whole steps.
+    let columns = tile.half_depth().map(|depth| o.x.cols.next_multiple_of(depth as usize));
     let half = columns.map(|columns| activations(device, state, o, &tile, columns)).transpose()?;
     let (tiles, parts_of_tile) = match plan {
         None => (o.x.rows.div_ceil(tile.rows as usize), 0),
@@ -172,7 +173,7 @@ fn product(
                 Some((half, _)) => call.unviewed(half),
                 None => call.input(&o.x)?,
             };
-            let call = call.weights(part, up, tile.matrices.is_none());
+            let call = call.weights(part, up, tile.matrices().is_none());
             let call = call.optional(plan.map(|plan| &plan.stok))?.optional(plan.map(|plan| &plan.tiles))?;
             let call = call.optional(plan.map(|plan| &plan.meta))?.optional(o.bias.as_ref())?.output(out)?;
             let call = match &half {

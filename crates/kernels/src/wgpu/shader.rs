@@ -6,7 +6,7 @@ use argon_gguf::Format;
 
 use super::codebooks;
 use super::tier::Products;
-use super::tune::{FEW, MATRICES, Matrices, Matrix, PARTS, TILE_ROWS, Tile};
+use super::tune::{FEW, MATRICES, Matrices, Matrix, PARTS, TILE_ROWS, Tile, Way};
 
 const PRELUDE: &str = include_str!("shaders/prelude.wgsl");
 const REDUCE: &str = include_str!("shaders/reduce.wgsl");
@@ -18,6 +18,8 @@ const STAGED: [&str; 2] = [include_str!("shaders/staged_f32.wgsl"), include_str!
 const DECODE: &str = include_str!("shaders/decode.wgsl");
 const SUBGROUP: &str = include_str!("shaders/subgroup.wgsl");
 const TILE: &str = include_str!("shaders/tile.wgsl");
+/// Of products that decode weights where they lie.
+const WEIGHTS: &str = include_str!("shaders/weights.wgsl");
 
 /// A file of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -155,12 +157,12 @@ impl Kernel {
 
     /// A product.
     pub const fn gemm(format: Format, tile: Tile) -> Self {
-        let file = match tile {
-            Tile { matrices: Some(_), .. } => File::GemmCoop,
-            Tile { few: Some(_), .. } => File::GemmFew,
-            _ => File::Gemm,
+        let (file, subgroups) = match tile.way {
+            Way::Matrices(_) => (File::GemmCoop, false),
+            Way::Few(_) => (File::GemmFew, true),
+            Way::F32Tiles | Way::F16Tiles => (File::Gemm, false),
         };
-        Self { format: Some(format), tile: Some(tile), subgroups: tile.few.is_some(), ..Self::plain(file, "gemm") }
+        Self { format: Some(format), tile: Some(tile), subgroups, ..Self::plain(file, "gemm") }
     }
 
     /// Every kernel that a device may ask for.
@@ -172,7 +174,7 @@ impl Kernel {
         let plain = plain.flat_map(|kernel| [kernel].into_iter().chain(by_subgroups(kernel)));
         let embeds = formats().map(Kernel::embed).chain(Kernel::CHECKS);
         let tiles = |format, products| {
-            let tile = move |rows, swiglu| Kernel::gemm(format, Tile::of(products, format, rows, swiglu));
+            let tile = move |rows, swiglu| Kernel::gemm(format, Tile::new(products, format, rows, swiglu));
             TILE_ROWS.iter().flat_map(move |&rows| [tile(rows, false), tile(rows, true)])
         };
         let products = formats().flat_map(move |format| {
@@ -190,7 +192,8 @@ impl Kernel {
     /// The text to compile.
     pub fn source(&self) -> String {
         let mut text = String::new();
-        if self.tile.is_some_and(|tile| tile.is_half()) {
+        let halves = self.tile.is_some_and(|tile| tile.half_depth().is_some());
+        if halves {
             text += "enable f16;\n";
         }
         if self.file == File::GemmCoop {
@@ -212,7 +215,10 @@ impl Kernel {
             Some(tile) => {
                 let format = self.format.expect("a product reads weights");
                 if self.file == File::Gemm {
-                    text += STAGED[usize::from(tile.is_half())];
+                    text += STAGED[usize::from(halves)];
+                }
+                if self.file != File::GemmCoop {
+                    text += WEIGHTS;
                 }
                 text + &tile.constants(format) + TILE + &tile.unroll(format, self.file.text())
             }
@@ -224,10 +230,10 @@ impl Tile {
     fn constants(&self, format: Format) -> String {
         let Self { rows, slots, swiglu, .. } = *self;
         let mut text = format!("const TILE_ROWS = {rows}u;\nconst SLOTS = {slots}u;\nconst SWIGLU = {swiglu};\n");
-        if let Some(rows) = self.few {
+        if let Way::Few(rows) = self.way {
             writeln!(text, "const ROWS = {rows}u;").expect("text grows");
         }
-        let Some(matrices) = self.matrices else { return text };
+        let Some(matrices) = self.matrices() else { return text };
         let Matrix { size, subgroup, .. } = matrices.matrix;
         let chunk_bytes = matrices.chunk_bytes(format);
         for (name, value) in [
@@ -261,11 +267,16 @@ impl Tile {
     /// The block behind a line `// for each {d}` is there once for each part. So a subgroup with two fragments of columns has,
     /// of `let b_{s} = tile[{s}u];`, the lines `let b_0 = tile[0u];` and `let b_1 = tile[1u];`.
     fn unroll(&self, format: Format, text: &str) -> String {
-        let Some(matrices) = self.matrices else {
-            let rows = self.few.unwrap_or(self.rows / 8);
-            // Of a step, which is twice as long in f16.
-            let (fours, eights) = if self.halves { (self.rows.div_ceil(16), 2) } else { (self.rows.div_ceil(32), 1) };
-            return unroll(text, &[("{r}", rows), ("{x}", fours), ("{e}", eights)]);
+        let matrices = match self.way {
+            Way::Matrices(matrices) => matrices,
+            Way::Few(rows) => return unroll(text, &[("{r}", rows)]),
+            // A step is twice as long in f16.
+            Way::F16Tiles => {
+                return unroll(text, &[("{r}", self.rows / 8), ("{x}", self.rows.div_ceil(16)), ("{e}", 2)]);
+            }
+            Way::F32Tiles => {
+                return unroll(text, &[("{r}", self.rows / 8), ("{x}", self.rows.div_ceil(32)), ("{e}", 1)]);
+            }
         };
         let Matrix { size, subgroup, .. } = matrices.matrix;
         let rows = if self.swiglu { matrices.strip / 2 } else { matrices.strip };

@@ -5,7 +5,10 @@ use argon_gguf::Format;
 use super::tier::Products;
 
 /// Heights of a product's tiles.
-pub const TILE_ROWS: [u32; 3] = [16, 32, 64];
+pub const TILE_ROWS: [u32; 3] = [16, 32, HIGHEST];
+
+/// The largest of them.
+const HIGHEST: u32 = 64;
 
 /// Weight rows of a workgroup of the portable product.
 const SLOTS: u32 = 64;
@@ -53,12 +56,21 @@ pub struct Tile {
     pub slots: u32,
     /// Half of them belong to a second weight.
     pub swiglu: bool,
-    /// What the product by matrices has beside that.
-    pub matrices: Option<Matrices>,
-    /// What the product of few rows has: rows that a subgroup sums at a time.
-    pub few: Option<u32>,
-    /// The portable product stages its operands in f16, twice as many columns of k at a time.
-    pub halves: bool,
+    /// How they are multiplied.
+    pub way: Way,
+}
+
+/// How a workgroup multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// Operands are staged in shared memory, in f32.
+    F32Tiles,
+    /// They are staged in f16, twice as many columns of k at a time.
+    F16Tiles,
+    /// By cooperative matrices.
+    Matrices(Matrices),
+    /// By subgroups that decode for themselves and sum so many rows at a time.
+    Few(u32),
 }
 
 /// How a workgroup is made of matrices.
@@ -82,7 +94,7 @@ pub(super) fn tile_rows(entries: usize, experts: usize) -> usize {
 
 /// The least height of a tile that holds so many rows, or the largest.
 pub(super) fn height(rows: usize) -> usize {
-    TILE_ROWS.into_iter().map(|height| height as usize).find(|&height| rows <= height).unwrap_or(64)
+    TILE_ROWS.into_iter().map(|height| height as usize).find(|&height| rows <= height).unwrap_or(HIGHEST as usize)
 }
 
 /// Rows to sum at a time, where a product has so few that weights are better decoded by subgroups, each for itself, than shared:
@@ -96,50 +108,47 @@ pub(super) fn few(tokens: usize, entries: usize, experts: usize) -> Option<u32> 
 }
 
 impl Tile {
-    /// The tile of a height for products with weights of a format. By matrices it is the one of which most subgroups have
-    /// room in shared memory at a time, several workgroups of it if need be: they wait for memory, and for each other nowhere.
-    pub fn new(format: Format, rows: u32, swiglu: bool, matrix: Option<Matrix>) -> Self {
-        let Some(matrix) = matrix else {
-            return Self { rows, slots: SLOTS, swiglu, matrices: None, few: None, halves: false };
-        };
-        let tile = |(warps, matrices): (u32, Matrices)| {
-            let slots = warps * matrices.strip;
-            Self { rows, slots, swiglu, matrices: Some(matrices), few: None, halves: false }
-        };
-        // The first of those that are best: `max_by_key` gives the last.
-        let all = choices(format, matrix).map(tile).rev();
-        all.max_by_key(|tile| tile.warps_at_once(format)).expect("there are choices")
-    }
-
-    /// Subgroups that a processor has room for.
-    fn warps_at_once(&self, format: Format) -> u32 {
-        self.matrices
-            .map_or(0, |matrices| matrices.matrix.shared / self.shared_bytes(format) * (self.slots / matrices.strip))
-    }
-
-    /// The tile of a height, of a device that makes its products so.
-    pub fn of(products: Products, format: Format, rows: u32, swiglu: bool) -> Self {
+    /// The tile of a height for products with weights of a format, of a device that makes its products so.
+    pub fn new(products: Products, format: Format, rows: u32, swiglu: bool) -> Self {
         match products {
-            Products::Cooperative(matrix) => Self::new(format, rows, swiglu, Some(matrix)),
-            Products::F16Tiles => Self { halves: true, ..Self::new(format, rows, swiglu, None) },
-            Products::F32Tiles => Self::new(format, rows, swiglu, None),
+            Products::Cooperative(matrix) => Self::by_matrices(matrix, format, rows, swiglu),
+            Products::F16Tiles => Self { rows, slots: SLOTS, swiglu, way: Way::F16Tiles },
+            Products::F32Tiles => Self { rows, slots: SLOTS, swiglu, way: Way::F32Tiles },
         }
     }
 
-    /// Whether its operands are f16.
-    pub fn is_half(&self) -> bool {
-        self.halves || self.matrices.is_some()
-    }
-
-    /// Columns of an f16 input of so many: whole steps.
-    pub(super) fn half_columns(&self, k: usize) -> usize {
-        k.next_multiple_of(self.matrices.map_or(STAGED_DEPTH, |matrices| matrices.depth()) as usize)
+    /// The tile of which most subgroups have room in shared memory at a time, several workgroups of it if need be: they wait for
+    /// memory, and for each other nowhere.
+    fn by_matrices(matrix: Matrix, format: Format, rows: u32, swiglu: bool) -> Self {
+        let all = choices(format, matrix).map(|(warps, matrices)| {
+            let tile = Self { rows, slots: warps * matrices.strip, swiglu, way: Way::Matrices(matrices) };
+            (matrix.shared / tile.shared_bytes(format) * warps, tile)
+        });
+        // The first of those that are best: `max_by_key` gives the last.
+        all.rev().max_by_key(|&(warps_at_once, _)| warps_at_once).expect("there are choices").1
     }
 
     /// The product of few rows, `at_once` of them by a subgroup at a time.
     pub const fn few(at_once: u32, swiglu: bool) -> Self {
         let slots = if swiglu { 2 * FEW_COLUMNS } else { FEW_COLUMNS };
-        Self { rows: 64, slots, swiglu, matrices: None, few: Some(at_once), halves: false }
+        Self { rows: HIGHEST, slots, swiglu, way: Way::Few(at_once) }
+    }
+
+    /// How it is made of matrices, where it is.
+    pub fn matrices(&self) -> Option<Matrices> {
+        match self.way {
+            Way::Matrices(matrices) => Some(matrices),
+            Way::F32Tiles | Way::F16Tiles | Way::Few(_) => None,
+        }
+    }
+
+    /// Columns of k of a step, where its operands are f16.
+    pub(super) fn half_depth(&self) -> Option<u32> {
+        match self.way {
+            Way::F16Tiles => Some(STAGED_DEPTH),
+            Way::Matrices(matrices) => Some(matrices.depth()),
+            Way::F32Tiles | Way::Few(_) => None,
+        }
     }
 
     /// Columns of the output that a workgroup makes.
@@ -149,7 +158,7 @@ impl Tile {
 
     /// Bytes of shared memory that gemm_coop.wgsl declares; none for the portable product.
     pub fn shared_bytes(&self, format: Format) -> u32 {
-        let Some(matrices) = self.matrices else { return 0 };
+        let Some(matrices) = self.matrices() else { return 0 };
         let weights = self.slots * (matrices.part + 8) * 2;
         let raw = self.slots * ((matrices.raw_words(format) + 1) | 1) * 4;
         let products = self.slots / matrices.strip * matrices.matrix.size.pow(2) * 4;
@@ -202,8 +211,8 @@ mod tests {
 
     /// Weight rows, those of a subgroup, columns of a part and of a chunk: what docs/wgpu.md has the times of.
     fn answer(format: Format, rows: u32, swiglu: bool, matrix: Matrix) -> [u32; 4] {
-        let tile = Tile::new(format, rows, swiglu, Some(matrix));
-        let matrices = tile.matrices.expect("by matrices");
+        let tile = Tile::new(Products::Cooperative(matrix), format, rows, swiglu);
+        let matrices = tile.matrices().expect("by matrices");
         [tile.slots, matrices.strip, matrices.part, matrices.chunk]
     }
 
@@ -236,7 +245,7 @@ mod tests {
         for format in Format::ALL.iter().copied().filter(|format| format.is_weight()) {
             for (matrix, rows) in MATRICES.iter().flat_map(|&matrix| TILE_ROWS.map(|rows| (matrix, rows))) {
                 for swiglu in [false, true] {
-                    let tile = Tile::new(format, rows, swiglu, Some(matrix));
+                    let tile = Tile::new(Products::Cooperative(matrix), format, rows, swiglu);
                     let bytes = tile.shared_bytes(format);
                     assert!(bytes <= matrix.shared, "{format:?} {rows} rows {matrix:?}: {bytes} bytes");
                 }
@@ -246,8 +255,10 @@ mod tests {
 
     #[test]
     fn the_portable_tile_depends_on_its_rows_alone() {
-        let tile = Tile::new(Format::Q4_K, 32, true, None);
-        assert_eq!(tile, Tile { rows: 32, slots: 64, swiglu: true, matrices: None, few: None, halves: false });
+        let tile = Tile::new(Products::F32Tiles, Format::Q4_K, 32, true);
+        assert_eq!(tile, Tile { rows: 32, slots: 64, swiglu: true, way: Way::F32Tiles });
         assert_eq!((tile.columns(), tile.shared_bytes(Format::Q4_K)), (32, 0));
+        let half = Tile::new(Products::F16Tiles, Format::Q4_K, 32, true);
+        assert_eq!(half, Tile { way: Way::F16Tiles, ..tile });
     }
 }

@@ -142,6 +142,10 @@ impl Wrapper for Faulty<'_> {
         self.device
     }
 
+    fn bytes_to_host(&self) -> u64 {
+        0 // it looks at outputs itself while ops are enqueued, and that is not the fault
+    }
+
     fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {
         let accesses = op.accesses();
         let outputs = accesses.iter().filter(|(_, access)| *access == Access::Write).map(|(t, _)| *t);

@@ -1,6 +1,7 @@
 //! Every kernel becomes MSL, SPIR-V and HLSL: a gate for the systems that no test machine here has.
 
 use argon_gguf::Format;
+use argon_kernels::wgpu::Products;
 use argon_kernels::wgpu::shader::{File, Kernel};
 use argon_kernels::wgpu::tune::{MATRICES, Matrix, Tile};
 use naga::back::{hlsl, msl, spv};
@@ -64,7 +65,7 @@ fn products_by_other_matrices() {
     for matrix in other_matrices() {
         for format in [Format::IQ2_XS, Format::IQ4_NL, Format::Q4_K, Format::F16] {
             for (rows, swiglu) in [(16, false), (16, true), (64, false), (64, true)] {
-                let tile = Tile::new(format, rows, swiglu, Some(matrix));
+                let tile = Tile::new(Products::Cooperative(matrix), format, rows, swiglu);
                 let kernel = Kernel::gemm(format, tile);
                 let (module, info) = parsed(&kernel);
                 let declared = declared_bytes(&kernel);
@@ -96,7 +97,7 @@ fn hlsl() {
 fn products_fit_in_shared_memory() {
     for kernel in Kernel::all() {
         let (Some(format), Some(tile)) = (kernel.format, kernel.tile) else { continue };
-        if let Some(matrices) = tile.matrices {
+        if let Some(matrices) = tile.matrices() {
             let declared = declared_bytes(&kernel);
             assert_eq!(tile.shared_bytes(format), declared, "{kernel:?}");
             assert!(declared <= matrices.matrix.shared, "{kernel:?}: {declared}");

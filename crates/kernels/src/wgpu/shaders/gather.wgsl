@@ -33,6 +33,13 @@ fn look_up(row: u32) -> Row {
     return Row(stok[p.stok.first + row], 1u);
 }
 
+// Has one thread look; a kernel loads `found` itself, as with `find_work` in tile.wgsl.
+fn find_source(row: u32, thread: u32) {
+    if thread == 0u {
+        found = look_up(row);
+    }
+}
+
 // Stores columns c and c + 1 of a row into their word; one of them may be a neighbour's, or nobody's.
 fn store(first: u32, c: u32, two: u32) {
     let word = (first + c) >> 1u;
@@ -52,9 +59,7 @@ fn store(first: u32, c: u32, two: u32) {
 @compute @workgroup_size(256)
 fn gather(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let row = group_number(group, groups);
-    if thread == 0u {
-        found = look_up(row);
-    }
+    find_source(row, thread);
     let source = workgroupUniformLoad(&found);
     if source.there == 0u {
         return;
@@ -90,9 +95,7 @@ fn half_of_x(element: u32) -> u32 {
 @compute @workgroup_size(256)
 fn gather_h(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let row = group_number(group, groups);
-    if thread == 0u {
-        found = look_up(row);
-    }
+    find_source(row, thread);
     let source = workgroupUniformLoad(&found);
     if source.there == 0u {
         return;

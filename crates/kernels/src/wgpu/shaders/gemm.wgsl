@@ -8,21 +8,9 @@
 // Lines with {r} are repeated for each of a thread's rows, those with {x} for each four of x that it loads, those with {e} for
 // each eight weights of a step (shader.rs): WGSL cannot ask for a loop to be unrolled, and sums must not leave the registers.
 
-@group(0) @binding(2) var<storage, read> w_words: array<u32>;
-@group(0) @binding(3) var<storage, read> up_words: array<u32>;
-
 const THREADS = 128u;
 const FOURS = DEPTH / 4u;
 const PITCH = FOURS + 1u; // from row to row
-
-var<private> of_up: bool; // which of the two weights this thread reads
-
-fn weight_word(i: u32) -> u32 {
-    if SWIGLU && of_up {
-        return up_words[i];
-    }
-    return w_words[i];
-}
 
 var<workgroup> x_tile: array<Staged, TILE_ROWS * PITCH>;
 var<workgroup> w_tile: array<Staged, SLOTS * PITCH>;
@@ -73,9 +61,7 @@ fn store(found: vec3<u32>, n: u32, r: u32, staged_sums: vec4<f32>) {
 @compute @workgroup_size(THREADS)
 fn gemm(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let number = group_number(group, groups);
-    if thread == 0u {
-        work = look_up(number);
-    }
+    find_work(number, thread);
     let found = workgroupUniformLoad(&work);
     if found.z == 0u {
         return;

@@ -118,9 +118,7 @@ fn finish_fragment(found: vec3<u32>, n0: u32, first: u32, strip: u32, region: u3
 @compute @workgroup_size(THREADS)
 fn gemm(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let number = group_number(group, groups);
-    if thread == 0u {
-        work = look_up(number);
-    }
+    find_work(number, thread);
     let found = workgroupUniformLoad(&work);
     if found.z == 0u {
         return;

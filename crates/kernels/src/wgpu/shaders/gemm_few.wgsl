@@ -6,20 +6,9 @@
 // c * STRIDE. So a product does not depend on which subgroup makes it. Lines with {r} are repeated for each of ROWS (shader.rs).
 
 @group(0) @binding(1) var<storage, read_write> x: array<vec4<f32>>; // rows begin at multiples of four
-@group(0) @binding(2) var<storage, read> w_words: array<u32>;
-@group(0) @binding(3) var<storage, read> up_words: array<u32>;
 
 const THREADS = 128u;
 const STRIDE = THREADS / BLOCK_COLUMNS;
-
-var<private> of_up: bool; // which of the two weights is read
-
-fn weight_word(i: u32) -> u32 {
-    if SWIGLU && of_up {
-        return up_words[i];
-    }
-    return w_words[i];
-}
 
 // Columns k .. k + 8 of a row, zeros beyond the last, which is a multiple of four: what lies there may be no number.
 fn x_at(begin: u32, k: u32) -> Eight {
@@ -56,9 +45,7 @@ fn store(row: u32, n: u32, product: f32, up: f32) {
 @compute @workgroup_size(THREADS)
 fn gemm(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let number = group_number(group, groups);
-    if thread == 0u {
-        work = look_up(number);
-    }
+    find_work(number, thread);
     let found = workgroupUniformLoad(&work);
     if found.z == 0u {
         return;

@@ -138,29 +138,49 @@ fn write_meta(sums: vec4<u32>, left: vec2<u32>) {
     meta_words[to + 10u] = 0u;
 }
 
-@compute @workgroup_size(256)
-fn plan_scan(@builtin(local_invocation_index) thread: u32) {
-    let place = take_place(thread);
-    let at = place.first + place.lane;
-    let each = (p.experts + 255u) / 256u; // experts of a place, side by side
-    let first = min(at * each, p.experts);
+// Entries of an expert: `alone` where this workgroup has counted them, else the sums of all blocks.
+fn size_of(e: u32, alone: bool) -> u32 {
+    if alone {
+        return atomicLoad(&in_range[e]);
+    }
+    return counts[e];
+}
+
+// What a place is given of the experts.
+struct Share {
+    first: u32,     // experts first .. last, side by side
+    last: u32,
+    row: u32,       // of `first`
+    all: vec4<u32>, // sums up to its last expert
+}
+
+fn share_of(place: Place, alone: bool) -> Share {
+    let each = (p.experts + 255u) / 256u;
+    let first = min((place.first + place.lane) * each, p.experts);
     let last = min(first + each, p.experts);
     var mine = vec4(0u);
     for (var e = first; e < last; e++) {
-        mine = with_expert(mine, counts[e]);
+        mine = with_expert(mine, size_of(e, alone));
     }
     let all = running(place, mine);
-    var row = (all.x - mine.x) * p.tile;
-    for (var e = first; e < last; e++) {
+    return Share(first, last, (all.x - mine.x) * p.tile, all);
+}
+
+@compute @workgroup_size(256)
+fn plan_scan(@builtin(local_invocation_index) thread: u32) {
+    let place = take_place(thread);
+    let share = share_of(place, false);
+    var row = share.row;
+    for (var e = share.first; e < share.last; e++) {
         eoff[p.eoff.first + e] = row;
         row += tiles_of(counts[e]) * p.tile;
     }
-    if at == 255u {
+    if place.first + place.lane == 255u {
         var left = vec2(0u);
         for (var block = 0u; block < p.blocks; block++) {
             left += left_out[block];
         }
-        write_meta(all, left);
+        write_meta(share.all, left);
     }
 }
 
@@ -247,17 +267,10 @@ fn plan_alone(@builtin(local_invocation_index) thread: u32) {
     if p.blocks > 0u {
         write_counts(thread, 0u, 0u, p.experts);
     }
-    let each = (p.experts + 255u) / 256u;
-    let first = min(at * each, p.experts);
-    let last = min(first + each, p.experts);
-    var mine = vec4(0u);
-    for (var e = first; e < last; e++) {
-        mine = with_expert(mine, atomicLoad(&in_range[e]));
-    }
-    let all = running(place, mine);
-    var row = (all.x - mine.x) * p.tile;
-    for (var e = first; e < last; e++) {
-        let n = atomicLoad(&in_range[e]);
+    let share = share_of(place, true);
+    var row = share.row;
+    for (var e = share.first; e < share.last; e++) {
+        let n = size_of(e, true);
         eoff[p.eoff.first + e] = row;
         if p.blocks > 0u {
             boff[p.boff.first + e] = row;
@@ -266,7 +279,7 @@ fn plan_alone(@builtin(local_invocation_index) thread: u32) {
         row += tiles_of(n) * p.tile;
     }
     if at == 255u {
-        write_meta(all, vec2(atomicLoad(&skipped), atomicLoad(&rejected)));
+        write_meta(share.all, vec2(atomicLoad(&skipped), atomicLoad(&rejected)));
     }
     storageBarrier();
     workgroupBarrier();

@@ -58,7 +58,7 @@ fn any_here(expert: u32, block: u32) -> bool {
     return number < p.w.last && number + BLOCK_COLUMNS > p.w.first;
 }
 
-// What workgroup `number` works on: `work`.
+// What workgroup `number` works on.
 fn look_up(number: u32) -> vec3<u32> {
     if number >= p.count {
         return vec3(0u);
@@ -78,7 +78,15 @@ fn look_up(number: u32) -> vec3<u32> {
     return select(vec3(0u), found, any_here(found.x, p.first_block + number % p.column_blocks));
 }
 
-// Fills `input_rows` with the input rows of what `work` says.
+// Has one thread look. A kernel loads `work` itself: what a function gives counts as different from thread to thread, and nobody
+// may load a matrix behind a return that depends on it.
+fn find_work(number: u32, thread: u32) {
+    if thread == 0u {
+        work = look_up(number);
+    }
+}
+
+// Fills `input_rows` with the input rows of what was found.
 fn find_rows(found: vec3<u32>, thread: u32, threads: u32) {
     for (var r = thread; r < TILE_ROWS; r += threads) {
         var row = 0xffffffffu;
