@@ -5,8 +5,9 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use argon_gguf::Format;
+use argon_kernels::cuda::host::{End, Map};
 use argon_kernels::cuda::jit::{Nvrtc, exact};
-use argon_kernels::cuda::source::{End, FILES, Map, Source};
+use argon_kernels::cuda::source::{FILES, Source};
 use argon_kernels::cuda::tune::{self, Tile};
 
 const CAPABILITIES: [u32; 5] = [80, 86, 89, 90, 120];

@@ -17,6 +17,7 @@ mod driver;
 mod elementwise;
 mod gather;
 mod gemm;
+pub mod host;
 pub mod jit;
 mod memory;
 mod plan;

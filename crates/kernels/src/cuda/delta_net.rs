@@ -28,6 +28,7 @@ const SPAN: usize = 2048;
 
 /// What the kernels are told of these launches (host.cuh).
 pub(super) const HOST: &[(&str, usize)] = &[
+    ("DELTA_RULE", size_of::<DeltaRule>()),
     ("DELTA_ARGS", size_of::<DeltaArgs>()),
     ("CHUNK_ARGS", size_of::<ChunkArgs>()),
     ("DELTA_COLUMNS", COLUMNS),
@@ -36,9 +37,10 @@ pub(super) const HOST: &[(&str, usize)] = &[
     ("CHUNK_WIDEST", WIDEST),
 ];
 
-/// `DeltaArgs` of delta_net.cu.
+/// `DeltaRule` of delta.cuh.
 #[repr(C)]
-struct DeltaArgs {
+#[derive(Clone, Copy)]
+struct DeltaRule {
     q: View,
     k: View,
     v: View,
@@ -48,31 +50,27 @@ struct DeltaArgs {
     dt_bias: View,
     state: View,
     out: View,
-    factors: u64,
-    spoilt: u64,
     grouped: u32,
     eps: f32,
+}
+
+/// `DeltaArgs` of delta_net.cu.
+#[repr(C)]
+struct DeltaArgs {
+    rule: DeltaRule,
+    factors: u64,
+    spoilt: u64,
 }
 
 /// `ChunkArgs` of delta_chunks.cu.
 #[repr(C)]
 struct ChunkArgs {
-    q: View,
-    k: View,
-    v: View,
-    alpha: View,
-    beta: View,
-    a: View,
-    dt_bias: View,
-    state: View,
-    out: View,
+    rule: DeltaRule,
     units: u64,
     mixing: u64,
     factors: u64,
     spoilt: u64,
-    grouped: u32,
     vectors: u32,
-    eps: f32,
 }
 
 pub(super) fn delta_net(device: &CudaDevice, state: &mut State, o: &DeltaNet) -> Result<(), DeviceError> {
@@ -92,7 +90,7 @@ pub(super) fn delta_net(device: &CudaDevice, state: &mut State, o: &DeltaNet) ->
         let count = SPAN.min(tokens - first);
         let rows = |t: &Tensor| t.rows(first..first + count);
         let span = |t| device.input(&rows(t));
-        let args = ChunkArgs {
+        let rule = DeltaRule {
             q: span(&o.q)?,
             k: span(&o.k)?,
             v: span(&o.v)?,
@@ -102,21 +100,24 @@ pub(super) fn delta_net(device: &CudaDevice, state: &mut State, o: &DeltaNet) ->
             dt_bias: device.input(&o.dt_bias)?,
             state: device.output(&o.state)?,
             out: device.output(&rows(&o.out))?,
-            units: scratch + memory.units,
-            mixing: scratch + memory.mixing,
-            factors: scratch + memory.factors,
-            spoilt: scratch + memory.spoilt,
             grouped: u32::from(o.heads == HeadMap::Grouped),
-            vectors: u32::from(vectors),
             eps: o.eps,
         };
-        match stages.filter(|_| count >= CHUNKED_FROM) {
-            Some(stages) => {
-                chunks(device, state, &args, stages)?;
-                by_token(device, state, &args, scratch + memory.norms, Some(args.spoilt))?;
-            }
-            None => by_token(device, state, &args, scratch + memory.norms, None)?,
+        let stages = stages.filter(|_| count >= CHUNKED_FROM);
+        if let Some(stages) = stages {
+            let args = ChunkArgs {
+                rule,
+                units: scratch + memory.units,
+                mixing: scratch + memory.mixing,
+                factors: scratch + memory.factors,
+                spoilt: scratch + memory.spoilt,
+                vectors: u32::from(vectors),
+            };
+            chunks(device, state, &args, stages)?;
         }
+        // All of it, or what chunks have marked.
+        let spoilt = if stages.is_some() { scratch + memory.spoilt } else { 0 };
+        by_token(device, state, &DeltaArgs { rule, factors: scratch + memory.norms, spoilt })?;
     }
     Ok(())
 }
@@ -165,31 +166,24 @@ pub(super) fn shared_bytes(depth: usize, stages: usize) -> usize {
 }
 
 fn chunks(device: &CudaDevice, state: &mut State, args: &ChunkArgs, stages: usize) -> Result<(), DeviceError> {
-    let (depth, width) = (args.k.cols as usize, args.v.cols as usize);
+    let DeltaRule { k, v, .. } = args.rule;
+    let (depth, width) = (k.cols as usize, v.cols as usize);
     let (source, shared) = (Source::delta_chunks([depth, width], stages), shared_bytes(depth, stages) as u32);
     let prepare = device.kernel(state, source.clone(), "delta_prepare")?;
     let rule = device.kernel(state, source, "delta_chunks")?;
-    let chunks = args.v.rows.div_ceil(CHUNK as u32);
+    let chunks = v.rows.div_ceil(CHUNK as u32);
     // SAFETY: `ChunkArgs` of delta_chunks.cu; views are inside their buffers and `Op::check` has compared their shapes; the
     // memory between is as long as `Memory` says.
     unsafe {
-        device.driver.launch(prepare, Launch { grid: [chunks, args.k.groups, 1], block: 128, shared: 0 }, args)?;
-        let grid = [args.v.cols.div_ceil(CHUNK_COLUMNS as u32), args.v.groups, 1];
+        device.driver.launch(prepare, Launch { grid: [chunks, k.groups, 1], block: 128, shared: 0 }, args)?;
+        let grid = [v.cols.div_ceil(CHUNK_COLUMNS as u32), v.groups, 1];
         device.driver.launch(rule, Launch { grid, block: 128, shared }, args)
     }
 }
 
-/// Token after token; only what chunks have marked, if `spoilt` says where they do.
-fn by_token(
-    device: &CudaDevice,
-    state: &mut State,
-    args: &ChunkArgs,
-    norms: u64,
-    spoilt: Option<u64>,
-) -> Result<(), DeviceError> {
-    let spoilt = spoilt.unwrap_or_default();
-    let &ChunkArgs { q, k, v, alpha, beta, a, dt_bias, state: m, out, grouped, eps, .. } = args;
-    let args = DeltaArgs { q, k, v, alpha, beta, a, dt_bias, state: m, out, factors: norms, spoilt, grouped, eps };
+/// Token after token.
+fn by_token(device: &CudaDevice, state: &mut State, args: &DeltaArgs) -> Result<(), DeviceError> {
+    let DeltaRule { k, v, .. } = args.rule;
     let source = Source::delta_net([k.cols as usize, v.cols as usize]);
     let norms = device.kernel(state, source.clone(), "delta_norms")?;
     let rule = device.kernel(state, source, "delta_net")?;
@@ -197,8 +191,8 @@ fn by_token(
     // factors are two numbers for each token and key head.
     unsafe {
         let grid = [(k.rows * k.groups).div_ceil(8), 1, 1];
-        device.driver.launch(norms, Launch { grid, block: 256, shared: 0 }, &args)?;
+        device.driver.launch(norms, Launch { grid, block: 256, shared: 0 }, args)?;
         let grid = [v.cols.div_ceil(COLUMNS as u32), v.groups, 1];
-        device.driver.launch(rule, Launch { grid, block: 128, shared: 0 }, &args)
+        device.driver.launch(rule, Launch { grid, block: 128, shared: 0 }, args)
     }
 }

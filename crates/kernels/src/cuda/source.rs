@@ -1,13 +1,14 @@
-//! The kernels' sources, embedded; which macros make which kernel of them; and two headers that are generated, so that the
-//! host's numbers and formats' tables are not written down twice.
+//! The kernels' sources, embedded; which macros make which kernel of them; and what they include: files, and two headers that
+//! are generated, so that the host's numbers (host.rs) and formats' tables are not written down twice.
 
 use std::fmt::{self, Display, Write};
 
 use argon_gguf::Format;
 use argon_gguf::quant::tables;
 
+use super::host::{self, End, Map};
 use super::tune::Tile;
-use super::{attention, delta_net, device, elementwise, gather, gemm, memory, plan, range, route, select_blocks, tune};
+use super::{attention, delta_net, tune};
 
 /// A file to compile, and the macros that make a kernel of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -47,8 +48,18 @@ pub const FILES: [(&str, &str); 21] = files![
     "select_blocks.cu",
 ];
 
-const HEADERS: [(&str, &str); 8] =
-    files!["decode.cuh", "exact.cuh", "mma.cuh", "order.cuh", "prelude.cuh", "range.cuh", "rank.cuh", "view.cuh"];
+/// Every file that is included.
+pub(super) const HEADERS: [(&str, &str); 9] = files![
+    "decode.cuh",
+    "delta.cuh",
+    "exact.cuh",
+    "mma.cuh",
+    "order.cuh",
+    "prelude.cuh",
+    "range.cuh",
+    "rank.cuh",
+    "view.cuh"
+];
 
 impl Source {
     /// A file without macros.
@@ -162,98 +173,11 @@ impl Display for Source {
     }
 }
 
-/// Which row of x a row of a product is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Map {
-    /// The same.
-    Dense,
-    /// That of its token.
-    Gather,
-    /// The same, of those that a plan has.
-    Segments,
-}
-
-/// What becomes of a product.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// It is stored.
-    Store,
-    /// It is added to what is there.
-    Accumulate,
-    /// It is scaled, and its silu stored.
-    Silu,
-    /// Silu of one product times another.
-    SwiGlu,
-}
-
-/// In which order a decoder wants columns (order.cuh).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
-    Eights,
-    Halves,
-    Nibbles,
-    Sixteens,
-}
-
-/// Order in which a format's decoder wants columns.
-pub(super) fn order(format: Format) -> u32 {
-    let order = match format {
-        Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => Order::Sixteens,
-        Format::IQ4_NL | Format::IQ4_XS | Format::MXFP4 | Format::NVFP4 => Order::Halves,
-        Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 => Order::Nibbles,
-        _ => Order::Eights,
-    };
-    order as u32
-}
-
-/// The numbers above, as kernels know them.
-const NUMBERS: &[(&str, usize)] = &[
-    ("MAP_DENSE", Map::Dense as usize),
-    ("MAP_GATHER", Map::Gather as usize),
-    ("MAP_SEGMENTS", Map::Segments as usize),
-    ("EPILOGUE_STORE", End::Store as usize),
-    ("EPILOGUE_ACCUMULATE", End::Accumulate as usize),
-    ("EPILOGUE_SILU", End::Silu as usize),
-    ("EPILOGUE_SWIGLU", End::SwiGlu as usize),
-    ("ORDER_EIGHTS", Order::Eights as usize),
-    ("ORDER_HALVES", Order::Halves as usize),
-    ("ORDER_NIBBLES", Order::Nibbles as usize),
-    ("ORDER_SIXTEENS", Order::Sixteens as usize),
-];
-
-/// Every number that host and kernels share.
-fn shared_numbers() -> impl Iterator<Item = (&'static str, usize)> {
-    let all = [
-        NUMBERS,
-        attention::HOST,
-        delta_net::HOST,
-        device::HOST,
-        elementwise::HOST,
-        gather::HOST,
-        gemm::HOST,
-        memory::HOST,
-        plan::HOST,
-        range::HOST,
-        route::HOST,
-        select_blocks::HOST,
-    ];
-    all.into_iter().flatten().copied()
-}
-
-/// host.cuh: kernels use these numbers, or assert that theirs are the same.
-fn host_header() -> String {
-    let mut text = String::from("#pragma once\n");
-    for (name, value) in shared_numbers() {
-        let _ = writeln!(text, "#define {name} {value}");
-    }
-    text
-}
-
 /// What a kernel of one format needs to know; the format table's own numbers.
 fn format_defines(format: Format) -> [(&'static str, u32); 4] {
     [
         ("WEIGHT_FORMAT", format.ggml_id()),
-        ("WEIGHT_ORDER", order(format)),
+        ("WEIGHT_ORDER", host::order(format)),
         ("WEIGHT_BLOCK", format.block_len() as u32),
         ("WEIGHT_BYTES", format.block_bytes() as u32),
     ]
@@ -285,7 +209,7 @@ fn includes(text: &str) -> Vec<String> {
 /// Names and texts of everything that a file may include.
 fn headers() -> Vec<(&'static str, String)> {
     let mut headers: Vec<_> = HEADERS.iter().map(|&(name, text)| (name, text.to_string())).collect();
-    headers.push(("host.cuh", host_header()));
+    headers.push(("host.cuh", host::header()));
     headers.push(("tables.cuh", tables_header()));
     headers
 }
@@ -361,15 +285,6 @@ mod tests {
         // Two kernels of plan.cu share a function that waits, twice.
         let (_, plan) = FILES.into_iter().find(|(file, _)| *file == "plan.cu").unwrap();
         assert_eq!(plan.matches("after_previous();").count() + 2, plan.matches("__global__").count());
-    }
-
-    #[test]
-    fn every_shared_number_has_one_meaning_and_a_use() {
-        let names: Vec<_> = shared_numbers().map(|(name, _)| name).collect();
-        let used = |name: &str| FILES.iter().chain(&HEADERS).any(|(_, text)| text.contains(name));
-        for (i, name) in names.iter().enumerate() {
-            assert!(!names[..i].contains(name) && used(name), "{name}");
-        }
     }
 
     #[test]

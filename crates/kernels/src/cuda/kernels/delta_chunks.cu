@@ -14,8 +14,8 @@
 // their kin are scaled row by row by a power of two; everything that `delta_prepare` makes is at most 1. Where a number of 16
 // columns is infinite or none, which zeros of A and T do not keep from earlier tokens, they are marked, their state is left as it
 // was, and delta_net.cu makes them anew, token after token.
+#include "delta.cuh"
 #include "mma.cuh"
-#include "view.cuh"
 
 constexpr u32 CK = DELTA_WIDTH, CV = DELTA_V_WIDTH, CHUNK = CHUNK_TOKENS, COLUMNS = CHUNK_COLUMNS;
 constexpr u32 CKP = (CK + 15) / 16 * 16;                  // of k^ and q^, with zeros
@@ -25,15 +25,12 @@ constexpr float SCALE = 1024;                             // of numbers that are
 static_assert(CK <= CHUNK_WIDEST, "a warp keeps 16 columns in registers");
 static_assert(CHUNK == 32 && COLUMNS == 2 * DELTA_COLUMNS, "a lane has a token, a warp the columns that are marked together");
 
-struct ChunkArgs {
-    Floats q, k, v, alpha, beta, a, dt_bias, state, out;
+struct ChunkArgs : DeltaRule {
     u16 *units;     // [chunks, Hk, 2 CHUNK, UNITS_P]: k^, then q^, times SCALE
     u16 *mixing;    // [chunks, Hv, 2 CHUNK, MIXING]: T, then A, times SCALE; pieces of 16 bytes exchanged by the row modulo 8
     float *factors; // [chunks, Hv, 3, CHUNK]: c, b, c[n]/c
     u32 *spoilt;    // [1 + Hv * ceil(Cv / 16)]: whether there is one; then which
-    u32 grouped;    // key head h / (Hv / Hk) instead of h mod Hk
     u32 vectors;    // values begin at multiples of 16 bytes and are whole ones
-    float eps;
 };
 AS_HOST(ChunkArgs, CHUNK_ARGS);
 

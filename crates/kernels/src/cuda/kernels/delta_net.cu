@@ -5,17 +5,14 @@
 //
 // LANES lanes of a warp keep one column in registers. Inputs come a few tokens at a time through shared memory, the next
 // ones while these are used. Compiled for the head widths.
-#include "view.cuh"
+#include "delta.cuh"
 
 constexpr u32 CK = DELTA_WIDTH, CV = DELTA_V_WIDTH, COLUMNS = DELTA_COLUMNS, LANES = 128 / COLUMNS, TOKENS = 8;
 constexpr u32 STEP = 4 * LANES, PARTS = (CK + STEP - 1) / STEP, CKP = PARTS * STEP; // lane l has 4 of every STEP rows
 
-struct DeltaArgs {
-    Floats q, k, v, alpha, beta, a, dt_bias, state, out;
-    float *factors;  // [T, Hk, 2]: 1 / |q| / sqrt(Ck), 1 / |k|
+struct DeltaArgs : DeltaRule {
+    float *factors;    // [T, Hk, 2]: 1 / |q| / sqrt(Ck), 1 / |k|
     const u32 *spoilt; // of delta_chunks.cu: nothing is to be done but what it marks; or null
-    u32 grouped;     // key head h / (Hv / Hk) instead of h mod Hk
-    float eps;
 };
 AS_HOST(DeltaArgs, DELTA_ARGS);
 
