@@ -7,7 +7,6 @@ mod args;
 mod cold;
 mod dense;
 mod gather;
-mod load;
 mod machine;
 mod model;
 mod moe;

@@ -24,6 +24,9 @@ pub struct NewFile<'a> {
 /// # Errors
 /// Of the input, if it cannot.
 pub fn can_be_written(path: &Path) -> Result<(), Failure> {
+    if path == Path::new("-") {
+        return Err(Failure::input("-: not standard output but a file is written; ./- is one of that name"));
+    }
     match fs::metadata(path) {
         // Opened and closed, a pipe would end for whoever reads it.
         Ok(there) if !there.is_file() && !there.is_dir() => Ok(()),
@@ -180,6 +183,12 @@ mod tests {
             fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
+    }
+
+    #[test]
+    fn a_dash_is_no_file() {
+        assert!(matches!(can_be_written(Path::new("-")), Err(Failure::Input(_))));
+        assert!(!Path::new("-").exists());
     }
 
     #[test]

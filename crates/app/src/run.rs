@@ -15,6 +15,7 @@ use argon_gguf::Gguf;
 
 use crate::failure::{Failure, OrFail};
 use crate::interrupt::Interrupt;
+use crate::measure::load;
 use crate::measure::profile::Profiler;
 use crate::progress::Timings;
 use crate::prompt::{Prompt, Source};
@@ -37,13 +38,12 @@ pub fn run(settings: Run) -> Result<(), Failure> {
     check_files(&settings, &gguf)?;
     let held = saved.as_ref().map_or(0, Saved::tokens);
     let prompt = prompt(&settings, saved.as_ref(), model::example(path, &gguf)?)?;
+    let busy = settings.profile.as_ref().and_then(|_| load::warning(settings.device.threads()));
     let start = Instant::now();
     let engine = model::load(&gguf, path, &settings.device)?;
     let timings = Timings { load: opened + start.elapsed(), ..Timings::default() };
     model::introduce(&engine, path);
-    if let Some(file) = &settings.session_file {
-        eprintln!("session: {}", saved.as_ref().map_or_else(|| format!("new, in {}", file.display()), Saved::describe));
-    }
+    busy.iter().for_each(|busy| eprintln!("warning: {busy}"));
 
     let name = model::name(path);
     let tokenizer = engine.tokenizer().map_err(|error| model::failure(error, &name))?;
@@ -60,6 +60,10 @@ pub fn run(settings: Run) -> Result<(), Failure> {
     let context = context(&settings, &job, held, engine.info().context)?;
     let sampler = Sampler::new(settings.sampling.options(gguf.metadata(), context)?).or_input(&name)?;
     let options = settings.session.with_context(context);
+    let told = settings
+        .session_file
+        .as_ref()
+        .map(|file| saved.as_ref().map_or_else(|| format!("new, in {}", file.display()), Saved::describe));
     let (session, pending) = match saved {
         Some(saved) => {
             model::warn_beyond_training(&engine, context);
@@ -67,6 +71,7 @@ pub fn run(settings: Run) -> Result<(), Failure> {
         }
         None => (model::session(&engine, options, "--ctx-size")?, Vec::new()),
     };
+    told.iter().for_each(|told| eprintln!("session: {told}"));
     let history = [session.tokens(), &pending].concat();
     let (predict, ignore_eos) = (settings.predict, settings.ignore_eos);
     let watched = settings.profile.is_some() || settings.record_routing.is_some();
@@ -80,7 +85,7 @@ pub fn run(settings: Run) -> Result<(), Failure> {
         Writer { session, sampler, tokenizer, history, predict, ignore_eos, stop, timings, at_first, profiler };
     let end = job.run(&mut writer, &interrupt);
     eprintln!("{}", writer.timings);
-    let end = end.and_then(|()| tell(&settings, &writer, &interrupt));
+    let end = end.and_then(|()| tell(&settings, &writer, busy, &interrupt));
     match (&settings.session_file, &end) {
         // The work may have failed in the middle of a chunk.
         (Some(_), Err(Failure::Work(_))) | (None, _) => end,
@@ -102,11 +107,12 @@ fn check_files(settings: &Run, gguf: &Gguf) -> Result<(), Failure> {
 }
 
 /// Says and writes what was to be found out about the prompt.
-fn tell(settings: &Run, writer: &Writer, interrupt: &Interrupt) -> Result<(), Failure> {
+fn tell(settings: &Run, writer: &Writer, busy: Option<String>, interrupt: &Interrupt) -> Result<(), Failure> {
     let Some(profiler) = &writer.profiler else { return Ok(()) };
     if let Some(file) = &settings.profile {
         let name = model::name(settings.model.as_deref());
-        let profile = profiler.profile(name, writer.timings.prefill.tokens, writer.session.chunk());
+        let mut profile = profiler.profile(name, writer.timings.prefill.tokens, writer.session.chunk());
+        profile.warnings.extend(busy);
         eprintln!("\n{}", profile.table());
         file.as_deref().map_or(Ok(()), |file| profile.write(file, interrupt))?;
     }

@@ -263,7 +263,7 @@ impl TryFrom<args::RunArgs> for Run {
             predict: count_or_minus_one("--predict", args.predict.unwrap_or(if chat.is_some() { -1 } else { 128 }))?,
             chat,
             session_file: args.session_file,
-            profile: args.profile,
+            profile: profile(args.profile)?,
             record_routing: args.record_routing,
             context: Context::new(args.ctx_size)?,
             session: Session::new(args.session, DType::F16)?,
@@ -272,6 +272,17 @@ impl TryFrom<args::RunArgs> for Run {
             device: args.device.try_into()?,
         })
     }
+}
+
+/// The file of a profile: a page, also without an extension, or JSON, and nothing that its name says is something else.
+fn profile(said: Option<Option<PathBuf>>) -> Result<Option<Option<PathBuf>>, Failure> {
+    if let Some(path) = said.iter().flatten().find(|path| {
+        path.extension()
+            .is_some_and(|said| !["html", "htm", "json"].iter().any(|known| said.eq_ignore_ascii_case(known)))
+    }) {
+        return Err(refused("--profile", path.display(), "a name that ends in .html or .json"));
+    }
+    Ok(said)
 }
 
 /// How the next token is chosen, as far as the user said.

@@ -56,9 +56,12 @@ pub struct SynthArgs {
     /// Write over a file that is there
     #[arg(long)]
     force: bool,
+    /// Say how large the file would be, and write none
+    #[arg(long)]
+    dry_run: bool,
     /// The GGUF file to write
-    #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    #[arg(short, long, value_name = "FILE", required_unless_present = "dry_run")]
+    output: Option<PathBuf>,
 }
 
 /// Runs the command.
@@ -71,14 +74,15 @@ pub fn run(args: SynthArgs) -> Result<(), Failure> {
     types.change(&args.types)?;
     let plan = plan(&shape, &types)?;
     let tokens = Tokens::new(&shape.vocabulary)?;
-    let (path, total) = (&args.output, plan.iter().map(|planned| planned.bytes).sum::<u64>());
+    let total = plan.iter().map(|planned| planned.bytes).sum::<u64>();
+    let Some(path) = args.output.as_ref().filter(|_| !args.dry_run) else {
+        describe("nothing is written", &plan, total, &types);
+        return Ok(());
+    };
     output::has_room(path, total)?;
     let interrupt = Interrupt::catch();
     let mut file = create(path, args.force, &interrupt)?;
-    eprintln!("{}: {} tensors, {}", path.display(), plan.len(), bytes(total));
-    for planned in plan.iter().filter(|planned| planned.substituted(&types)) {
-        eprintln!("{} is {}: its rows are {} wide", planned.tensor.name, planned.format, planned.tensor.shape[0]);
-    }
+    describe(&path.display().to_string(), &plan, total, &types);
 
     let (bar, start) = (byte_bar(total), Instant::now());
     let writer = metadata::write(Writer::new(), &shape, &types, &tokens, args.seed);
@@ -93,6 +97,14 @@ pub fn run(args: SynthArgs) -> Result<(), Failure> {
     let seconds = start.elapsed().as_secs_f64();
     eprintln!("written in {seconds:.1} s, {}/s", bytes((total as f64 / seconds) as u64));
     Ok(())
+}
+
+/// Says what is in the file `name`.
+fn describe(name: &str, plan: &[Planned], total: u64, types: &Types) {
+    eprintln!("{name}: {} tensors, {}", plan.len(), bytes(total));
+    for planned in plan.iter().filter(|planned| planned.substituted(types)) {
+        eprintln!("{} is {}: its rows are {} wide", planned.tensor.name, planned.format, planned.tensor.shape[0]);
+    }
 }
 
 impl SynthArgs {
@@ -153,6 +165,7 @@ fn create<'a>(path: &Path, force: bool, interrupt: &'a Interrupt) -> Result<NewF
         Ok(metadata) if !metadata.is_file() => return Err(refuse(&"not a regular file")),
         _ => {}
     }
+    output::can_be_written(path)?;
     NewFile::create(path, interrupt).map_err(|error| refuse(&error))
 }
 

@@ -17,6 +17,9 @@ const MAX_TOKENS: usize = 1 << 20;
 /// The most experts that a plan is asked for.
 const MAX_EXPERTS: usize = 1 << 16;
 
+/// Experts of each token where nobody says how many.
+const TOP_K: usize = 10;
+
 /// The widest row.
 const MAX_WIDTH: usize = 1 << 20;
 
@@ -103,7 +106,7 @@ pub struct RoutedArgs {
     /// Experts to choose from [default: 512]
     #[arg(long, value_name = "E")]
     pub experts: Option<usize>,
-    /// Experts of each token [default: 10, or as many as were recorded]
+    /// Experts of each token [default: 10, no more than there are, or as many as were recorded]
     #[arg(long, value_name = "K")]
     pub topk: Option<usize>,
     /// Which experts: uniform, zipf:S (expert r as often as 1/r^S), or a file that argon run --record-routing wrote
@@ -170,7 +173,12 @@ impl TryFrom<RoutedArgs> for Routed {
             }
             (Some(top_k), _) => top_k,
             (None, Some(shape)) => shape.top_k,
-            (None, None) => 10.min(experts),
+            (None, None) => {
+                if experts < TOP_K {
+                    eprintln!("--topk is {experts}: there are no {TOP_K} experts");
+                }
+                TOP_K.min(experts)
+            }
         };
         if !(1..=experts).contains(&top_k) {
             return Err(refused("--topk", top_k, &format!("from 1 to {experts}, the number of experts")));

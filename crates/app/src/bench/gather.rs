@@ -32,7 +32,7 @@ pub fn run(args: GatherArgs) -> Result<(), Failure> {
         let bytes = tokens.checked_mul(6).and_then(|n| n.checked_add(rows.checked_mul(2)?)?.checked_mul(hidden));
         setup.expect_room(bytes, tokens.max(rows.div_ceil(2)).checked_mul(4 * hidden))?;
     }
-    let name = routed.routing.name();
+    let name = routed.routing.name_of_one();
     let setting = object(json!({"experts": experts, "top_k": top_k, "hidden": hidden, "routing": name}));
     let notes = vec![
         format!("E {experts}, K {top_k}, D {hidden}, routing {name}; rows in f16"),

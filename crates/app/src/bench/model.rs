@@ -15,18 +15,19 @@ use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use serde::Serialize;
 
-use super::load;
 use super::outputs::{self, CutShort, Ended};
 use super::speed::Speed;
 use crate::about::About;
 use crate::failure::{Failure, OrFail, stdout_failure};
 use crate::inspect::census;
 use crate::interrupt::Interrupt;
+use crate::measure::load;
 use crate::measure::profile::{Profile, Profiler};
 use crate::model;
 use crate::page::Page;
 use crate::page::bars::{self, Row};
 use crate::settings::{self, BenchTest};
+use crate::words::counted;
 
 /// What was measured on what.
 #[derive(Debug, Serialize)]
@@ -141,8 +142,10 @@ fn html(records: &[Record], setting: &Setting, cut_short: Option<&CutShort>, pro
     let lines = [
         about.line(),
         format!("{model}; {} ({device}), products in {precision}, chunks of {chunk}", setting.backend),
-        "means of several runs from an empty context, with their standard deviation; each ran once unmeasured before"
-            .into(),
+        format!(
+            "means of {} from an empty context, with their standard deviation; each ran once unmeasured before",
+            counted(records.iter().map(|record| record.seconds.len()).max().unwrap_or(0), "run")
+        ),
     ];
     let mut page = Page::new(&format!("argon bench model: {file}"), &lines);
     setting.warning.iter().for_each(|warning| page.warning(warning));

@@ -64,9 +64,9 @@ pub fn run(args: MoeArgs) -> Result<(), Failure> {
     let setting = object(json!({
         "experts": layer.experts, "top_k": layer.top_k, "hidden": hidden, "ffn": ffn,
         "layers": layer.layers,
-        "gate_up": layer.gate_up.name(), "down": layer.down.name(), "routing": routed.routing.name(),
+        "gate_up": layer.gate_up.name(), "down": layer.down.name(), "routing": routed.routing.name_of_one(),
     }));
-    let (gate_up, down, name) = (layer.gate_up, layer.down, routed.routing.name());
+    let (gate_up, down, name) = (layer.gate_up, layer.down, routed.routing.name_of_one());
     let (experts, top_k) = (layer.experts, layer.top_k);
     let notes = vec![
         format!("E {experts}, K {top_k}, D {hidden}, F {ffn}, gate and up {gate_up}, down {down}, routing {name}"),

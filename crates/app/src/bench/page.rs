@@ -2,7 +2,7 @@
 
 use super::plan::tables;
 use super::report::{Record, Report};
-use super::stage::{OF_LAYER, OF_PLAN, legend, series};
+use super::stage::{OF_LAYER, OF_PLAN, legend, name, series};
 use crate::measure::pictures;
 use crate::measure::times::{digits, time, unit};
 use crate::page::bars::{self, Row};
@@ -28,7 +28,8 @@ pub fn of(report: &Report) -> String {
             "Each cell is an expert of a layer, in a stronger colour the more of the longest chunk's tokens it gets.";
         page.picture("Load of the experts, layer by layer", text, &heat::draw(&report.loads, "load of experts"));
     }
-    page.table("All measurements", &HEADER, &report.records.iter().map(row).collect::<Vec<_>>());
+    let (header, rows) = filled(&HEADER, report.records.iter().map(row).collect());
+    page.table("All measurements", &header, &rows);
     page.html()
 }
 
@@ -49,7 +50,7 @@ const HEADER: [&str; 11] =
 
 fn row(record: &Record) -> Vec<String> {
     vec![
-        record.stage.clone(),
+        name(&record.stage).to_owned(),
         record.variant.clone(),
         record.tokens.to_string(),
         time(record.times.median),
@@ -61,6 +62,13 @@ fn row(record: &Record) -> Vec<String> {
         record.gigaoperations(),
         record.of_products(),
     ]
+}
+
+/// The columns that have something to show.
+fn filled<'a>(header: &[&'a str], rows: Vec<Vec<String>>) -> (Vec<&'a str>, Vec<Vec<String>>) {
+    let kept: Vec<usize> = (0..header.len()).filter(|&i| rows.iter().any(|row| !row[i].is_empty())).collect();
+    let rows = rows.into_iter().map(|row| kept.iter().map(|&i| row[i].clone()).collect()).collect();
+    (kept.iter().map(|&i| header[i]).collect(), rows)
 }
 
 /// Chunks that were measured.
@@ -181,7 +189,8 @@ fn gather(page: &mut Page, report: &Report) {
             time(record.times.median),
         )],
     });
-    let text = "Copies of tokens to the rows of their experts.";
+    let text = "Copies of tokens to the rows of their experts. A share of memory above 100 % is what caches add: tokens that were \
+                just written are read from there.";
     page.picture(
         "Gather",
         text,
@@ -222,4 +231,19 @@ fn roof(page: &mut Page, report: &Report, points: &[Point], names: &[(usize, &st
     );
     let svg = roofline::draw(points, m.memory_bytes_per_s, m.operations_per_s, names, "roofline");
     page.picture("Roofline", &text, &svg);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::filled;
+
+    #[test]
+    fn a_column_of_nothing_is_left_out() {
+        let rows = vec![vec!["1".into(), String::new(), String::new()], vec!["2".into(), String::new(), "x".into()]];
+        let (header, rows) = filled(&["a", "b", "c"], rows);
+        assert_eq!(
+            (header, rows),
+            (vec!["a", "c"], vec![vec!["1".into(), String::new()], vec!["2".into(), "x".to_string()]])
+        );
+    }
 }

@@ -9,7 +9,6 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 use serde_json::{Map, Value};
 
 use super::args::CommonArgs;
-use super::load;
 use super::machine::Machine;
 use super::outputs::{self, CutShort, Ended, OutputArgs};
 use super::page;
@@ -17,6 +16,7 @@ use super::report::Report;
 use crate::about::About;
 use crate::failure::{Failure, OrFail};
 use crate::interrupt::Interrupt;
+use crate::measure::load;
 use crate::measure::times::Times;
 use crate::{device, settings, words};
 

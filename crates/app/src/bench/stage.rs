@@ -31,9 +31,14 @@ pub const OF_LAYER: [Stage; 4] = [
     stage("combine", "combine", 2),
 ];
 
-/// The colour of a stage by its key, among `stages`.
+/// The colour of a stage by its key, which is among `stages`.
 pub fn series(stages: &[Stage], key: &str) -> usize {
-    stages.iter().find(|stage| stage.key == key).map_or(0, |stage| stage.series)
+    stages.iter().find(|stage| stage.key == key).expect("a stage that was measured").series
+}
+
+/// What pictures and tables call what was measured: a stage by its name, anything else by its key.
+pub fn name(key: &str) -> &str {
+    OF_PLAN.iter().chain(&OF_LAYER).find(|stage| stage.key == key).map_or(key, |stage| stage.name)
 }
 
 /// A legend of `stages`.

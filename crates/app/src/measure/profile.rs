@@ -109,6 +109,7 @@ impl Profiler {
             model: info.architecture,
             device: format!("{} ({})", device.id, device.name),
             precision: info.precision.name(),
+            warnings: Vec::new(),
             tokens,
             chunk: chunk.min(tokens),
             seconds: seconds(&|_| true),
@@ -162,6 +163,8 @@ pub struct Profile {
     model: &'static str,
     device: String,
     precision: &'static str,
+    /// What casts doubt on the times.
+    pub warnings: Vec<String>,
     /// Tokens of the prompt.
     tokens: usize,
     /// Tokens that went through the layers at once.
@@ -266,6 +269,7 @@ impl Profile {
             "host clock; the device is waited for at the end of each stage".into(),
         ];
         let mut page = Page::new(&format!("argon run --profile: {}", self.file), &small_print);
+        self.warnings.iter().for_each(|warning| page.warning(warning));
         self.draw(&mut page);
         page.html()
     }

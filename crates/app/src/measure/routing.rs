@@ -9,6 +9,7 @@ use crate::failure::{Failure, OrFail};
 use crate::interrupt::Interrupt;
 use crate::npy::{self, Array};
 use crate::output;
+use crate::words::counted;
 
 /// Where the choices come from.
 #[derive(Debug)]
@@ -42,7 +43,7 @@ impl Source {
         if text == "uniform" {
             return Ok(Source::Uniform);
         }
-        if let Some(exponent) = text.strip_prefix("zipf") {
+        if let Some(exponent) = text.strip_prefix("zipf").filter(|rest| rest.is_empty() || rest.starts_with(':')) {
             let exponent =
                 if exponent.is_empty() { Some(1.0) } else { exponent.strip_prefix(':').and_then(|s| s.parse().ok()) };
             let valid = exponent.filter(|s| (0.0..=8.0).contains(s));
@@ -51,7 +52,7 @@ impl Source {
             };
             return valid.map(Source::Zipf).ok_or_else(refused);
         }
-        let what = || format!("--routing {text} (neither uniform nor zipf:S, so a file)");
+        let what = || format!("--routing {text} (not uniform, zipf or zipf:S, so a file)");
         let array = npy::read::<i64>(Path::new(text)).map_err(|error| Failure::Input(error.context(what())))?;
         if array.shape.len() != 3 || array.data.is_empty() {
             return Err(Failure::input(format_args!("{}: its shape is {:?}, not [layers, T, K]", what(), array.shape)));
@@ -117,7 +118,17 @@ impl Routing {
         match &self.source {
             Source::Uniform => "uniform".into(),
             Source::Zipf(exponent) => format!("zipf:{exponent}"),
-            Source::Recorded(array) => format!("recorded ({} layers, {} tokens)", array.shape[0], array.shape[1]),
+            Source::Recorded(array) => {
+                format!("recorded ({}, {})", counted(array.shape[0], "layer"), counted(array.shape[1], "token"))
+            }
+        }
+    }
+
+    /// The same where one layer is measured.
+    pub fn name_of_one(&self) -> String {
+        match self.layers() {
+            Some(2..) => format!("{}, the first layer's", self.name()),
+            _ => self.name(),
         }
     }
 
@@ -257,6 +268,7 @@ mod tests {
         let source = Source::parse(path.to_str().unwrap()).unwrap();
         assert_eq!(source.recorded(), Some(Recorded { layers: 2, tokens: 3, top_k: 2 }));
         let routing = Routing::new(source, 4, 2, 0).unwrap();
+        assert_eq!(routing.name_of_one(), "recorded (2 layers, 3 tokens), the first layer's");
         assert_eq!(routing.ids(3, 0), ids[..6]);
         assert_eq!(routing.ids(2, 1), ids[6..10]);
         assert_eq!(routing.ids(2, 2), ids[..4], "the layers take turns");

@@ -73,11 +73,11 @@ pub fn time(seconds: f64) -> String {
     format!("{} {unit}", digits(value))
 }
 
-/// The unit that suits times up to `most` seconds on an axis: how many of it are a second, and its name.
+/// The unit that suits times up to `most` seconds on an axis, the same as [`time`]'s: how many of it are a second, and its name.
 pub fn unit(most: f64) -> (f64, &'static str) {
     match most {
-        s if s < 5e-3 => (1e6, "µs"),
-        s if s < 5.0 => (1e3, "ms"),
+        s if s < 1e-3 => (1e6, "µs"),
+        s if s < 1.0 => (1e3, "ms"),
         _ => (1.0, "s"),
     }
 }

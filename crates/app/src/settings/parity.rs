@@ -182,6 +182,7 @@ fn expect_use(args: &args::KernelsArgs, parts: &[Part]) -> Result<(), Failure> {
 fn device(name: &str) -> Result<DeviceKind, Failure> {
     match kind(name)? {
         DeviceKind::Auto => Err(refused("--device", name, "a device; without it, every backend is compared")),
+        DeviceKind::Reference => Err(refused("--device", name, "a device that is compared with the reference")),
         kind => Ok(kind),
     }
 }

@@ -164,7 +164,8 @@ fn ctrl_c_ends_an_answer_and_the_chat_goes_on() {
     let found = child.wait_with_output().unwrap();
     assert_eq!(found.status.code(), Some(0), "{}", stderr(&found));
     assert!(rest.ends_with('\n') && stderr(&found).contains("session: new, in "), "{}", stderr(&found));
-    let resumed = chat(&model, &["--session", text(&file), "-c", "100000"], "");
+    let resumed =
+        output_of(&["run", "--chat", "-m", text(&model), "--session", text(&file), "-c", "100000"], b"/exit\n");
     assert!(stderr(&resumed).contains("\nsession: 2 messages in "), "{}", stderr(&resumed));
 }
 

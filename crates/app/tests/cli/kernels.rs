@@ -190,7 +190,7 @@ fn a_recorded_routing_is_replayed() {
 
 #[test]
 fn what_cannot_be_measured_is_refused_in_one_line() {
-    let cases: [(&str, &str); 22] = [
+    let cases: [(&str, &str); 24] = [
         ("plan -T 0", "--tokens is 0"),
         ("plan -T 99999999999", "--tokens is 99999999999"),
         ("plan -T 5,x", "--tokens"),
@@ -200,7 +200,9 @@ fn what_cannot_be_measured_is_refused_in_one_line() {
         ("plan --experts 65536 --topk 60000 -T 1048576", "does not fit 31 bits"),
         ("plan --layers 0", "--layers is 0"),
         ("plan -r 0", "--repetitions is 0"),
-        ("plan --routing zipf:x", "--routing zipf:x"),
+        ("plan --routing zipf:x", "--routing zipf:x: the exponent"),
+        ("plan --routing zipff", "--routing zipff (not uniform, zipf or zipf:S, so a file)"),
+        ("plan --json -", "-: not standard output but a file"),
         ("plan --routing zipf:-1", "--routing zipf:-1"),
         ("plan --routing zipf:NaN", "--routing zipf:NaN"),
         ("plan -T 1 --html /nowhere/at/all.html", "/nowhere/at/all.html"),

@@ -227,6 +227,8 @@ fn what_cannot_be_compared_is_refused() {
     fails(&["route", "--experts", "8", "--topk", "9"], &["--topk"]);
     fails(&["hyper", "--experts", "8"], &["--experts is for plan, gather, moe, route", "nothing of hyper"]);
     fails(&["dense", "plan", "--dn", "Q4_K"], &["--dn is for moe", "nothing of plan, dense"]);
+    assert_fails(&output(&["parity", "plan", "--device", "reference"]), 2, &["--device is reference"]);
+    fails(&["plan", "--report", "-"], &["-: not standard output but a file"]);
     fails(&["attention", "-T", "1048576"], &["attention takes 4096 tokens (--tokens) at most"]);
     fails(&["moe", "-T", "10000", "--topk", "7"], &["moe takes 65536 rows"]);
     fails(&["moe", "-T", "1", "--experts", "5000"], &["moe takes 1024 experts"]);

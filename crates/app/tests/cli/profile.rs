@@ -12,7 +12,7 @@ fn stages_add_up_to_the_prompt() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("profile.json");
     let prompt = "The quick brown fox jumps over the lazy dog, again and again, until it is bored.";
-    for model in ["qwen4exp_s", "qwen3next", "qwen3moe", "mixtral"] {
+    for (model, shared) in [("qwen4exp_s", true), ("qwen3next", true), ("qwen3moe", false), ("mixtral", false)] {
         let model = fixture(&format!("{model}.gguf"));
         let flags = ["-n", "1", "--temp", "0", "-t", "1", "-ub", "16", "--device", "cpu"];
         let run = [&["run", "-m", text(&model), "-p", prompt], &flags[..]].concat();
@@ -33,6 +33,7 @@ fn stages_add_up_to_the_prompt() {
                 assert!(names.contains(&stage), "{names:?}");
             }
             assert!(names.contains(&"attention") != names.contains(&"delta net"), "{names:?}");
+            assert_eq!(names.contains(&"shared expert"), shared, "{names:?}");
         }
         let tokens = profile["tokens"].as_u64().unwrap();
         for load in profile["loads"].as_array().unwrap() {
@@ -62,4 +63,5 @@ fn a_profile_is_a_page_of_pictures() {
     assert!(stderr(&alone).contains("gate, up"), "{}", stderr(&alone));
     assert_fails(&output(&[&run[..], &["--profile", "/nowhere/at/all.html"]].concat()), 2, &["/nowhere/at/all.html"]);
     assert_fails(&output(&["run", "--chat", "--profile"]), 2, &["--profile"]);
+    assert_fails(&output(&["run", "--profile", "page.pdf"]), 2, &["--profile is page.pdf", ".html or .json"]);
 }

@@ -48,7 +48,9 @@ fn another_model_precision_or_file_is_refused_and_left_alone() {
     let saved = fs::read(&file).unwrap();
     let other = fixture("qwen3moe.gguf");
     assert_fails(&run(&file, &["-m", text(&other)]), 2, &[text(&file), "qwen4exp", "qwen3moe"]);
-    assert_fails(&run(&file, &["--precision", "f32"]), 2, &[text(&file), "precision"]);
+    let refused = run(&file, &["--precision", "f32"]);
+    assert_fails(&refused, 2, &[text(&file), "precision"]);
+    assert!(!stderr(&refused).contains("\nsession: "), "a session that is not used is not told: {}", stderr(&refused));
     assert_fails(&run(&file, &["-c", "4"]), 2, &["the saved session", "room for 4:"]);
     assert_fails(&run(&file, &["--chat"]), 2, &[text(&file), "no chat"]);
     assert_eq!(fs::read(&file).unwrap(), saved);

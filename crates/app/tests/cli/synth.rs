@@ -120,3 +120,18 @@ fn a_device_is_not_written_to_and_stays() {
     assert_fails(&output(&["synth", "--preset", "tiny", "--force", "-o", "/dev/null"]), 2, &["not a regular file"]);
     assert!(fs::metadata("/dev/null").is_ok());
 }
+
+#[test]
+fn a_size_can_be_asked_for_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tiny.gguf");
+    for args in [&["--dry-run"][..], &["--dry-run", "-o", text(&file)]] {
+        let found = output(&[&["synth", "--preset", "qwen3-30b-a3b", "--layers", "2"], args].concat());
+        assert_eq!(stdout(&found), "");
+        let said = stderr(&found);
+        assert!(said.starts_with("nothing is written: ") && said.contains(" GB\n"), "{said}");
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    assert_fails(&output(&["synth", "--preset", "tiny"]), 2, &["required arguments"]);
+    assert_fails(&output(&["synth", "--preset", "tiny", "-o", "-"]), 2, &["-: not standard output but a file"]);
+}

@@ -101,9 +101,11 @@ impl Moe {
         pass.show(Intermediate::RouterIds, layer, &s.ids)?;
         pass.show(Intermediate::RouterWeights, layer, &s.weights)?;
         // Before the routed experts, beside which a device may run it.
-        pass.enter(Stage::Shared, layer);
         let shared = match (&self.shared, &s.shared) {
-            (Some(expert), Some(scratch)) => Some(expert.forward(pass, scratch, x)?),
+            (Some(expert), Some(scratch)) => {
+                pass.enter(Stage::Shared, layer);
+                Some(expert.forward(pass, scratch, x)?)
+            }
             _ => None,
         };
         pass.enter(Stage::Plan, layer);

@@ -72,7 +72,7 @@ pub enum SessionFileError {
         context: usize,
     },
     /// It ends too early.
-    #[error("the saved session ends inside {item}")]
+    #[error("the saved session is cut off inside {item}")]
     Truncated {
         /// What is cut off.
         item: &'static str,

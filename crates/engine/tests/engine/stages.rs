@@ -44,7 +44,11 @@ fn every_stage_of_every_layer_is_entered_in_order() {
         assert_eq!(count(Stage::Attention) + count(Stage::DeltaNet), chunks * engine.info().layers, "{model}");
         assert_eq!(count(Stage::Attention), chunks * engine.info().attention_layers, "{model}");
         for layer in 0..engine.info().layers {
-            let experts = [Stage::Routing, Stage::Shared, Stage::Plan, Stage::GateUp, Stage::Down, Stage::Combine];
+            let mut experts =
+                vec![Stage::Routing, Stage::Shared, Stage::Plan, Stage::GateUp, Stage::Down, Stage::Combine];
+            if ["qwen3moe", "olmoe", "mixtral"].contains(&model) {
+                experts.retain(|stage| *stage != Stage::Shared);
+            }
             let of_layer = diary.0.iter().filter(|(stage, of)| *of == Some(layer) && experts.contains(stage));
             let entered: Vec<Stage> = of_layer.map(|(stage, _)| *stage).collect();
             assert_eq!(entered, experts.repeat(chunks), "{model}, layer {layer}");

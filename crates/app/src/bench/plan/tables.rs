@@ -77,6 +77,7 @@ pub fn stages(report: &Report) -> Option<Table> {
 /// and how fast it moves bytes.
 pub fn sequences(report: &Report) -> Table {
     let variants = variants(report, "plan");
+    let serial = variants.contains(&"serial");
     let row = |plan: &Layout| {
         let of = |variant| find(report, plan.tokens, "plan", variant).map(|record| record.times);
         let cells = variants.iter().map(|variant| of(variant).map_or_else(String::new, |times| time(times.median)));
@@ -84,10 +85,12 @@ pub fn sequences(report: &Report) -> Table {
         let faster = of("serial").zip(of("auto")).map(|(serial, auto)| format!("{:.1}x", serial.median / auto.median));
         let auto = find(report, plan.tokens, "plan", "auto");
         let rate = auto.map_or_else(Default::default, |record| [record.gigabytes(), record.of_memory()]);
-        size(plan).into_iter().chain(cells).chain([spread, faster.unwrap_or_default()]).chain(rate).collect()
+        let faster = serial.then(|| faster.unwrap_or_default());
+        size(plan).into_iter().chain(cells).chain([spread]).chain(faster).chain(rate).collect()
     };
-    let header =
-        SIZE.iter().chain(&variants).chain(&["p10 to p90 of auto", "serial / auto", "GB/s of auto", "of memory"]);
+    let about_auto = ["p10 to p90 of auto", "serial / auto", "GB/s of auto", "of memory"];
+    let about_auto = about_auto.iter().filter(|name| serial || **name != "serial / auto");
+    let header = SIZE.iter().chain(&variants).chain(about_auto);
     let measured = |plan: &&Layout| variants.iter().any(|variant| find(report, plan.tokens, "plan", variant).is_some());
     let rows = report.plans.iter().filter(measured).map(row).collect();
     Table { header: header.map(|name| (*name).into()).collect(), rows }

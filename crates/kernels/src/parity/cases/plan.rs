@@ -46,7 +46,7 @@ impl Ids {
             Ids::One => "one expert",
             Ids::Skipped => "all skipped",
             Ids::Repeated => "repeated",
-            Ids::Bad => "some skipped or no expert's",
+            Ids::Bad => "some skipped, some of no expert",
         }
     }
 
