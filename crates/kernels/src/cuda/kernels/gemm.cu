@@ -40,8 +40,10 @@ constexpr int SEGMENT = CHUNK / W::BLOCK * W::BYTES; // packed bytes of a row in
 // A segment begins anywhere in a 16-byte piece. An odd number of pieces from row to row spreads rows over the banks.
 constexpr int PIECES = ((SEGMENT + 30) / 16) | 1, PITCH = 16 * PIECES;
 // A stage is fetched in so many parts, one after each of the first products of the stage before it: if all warps fetch at once,
-// they wait for each other. Of many tokens the rest must not come late. Where few or none are fetched, warps are apart anyway.
-constexpr int PRODUCTS = RUNS / TOGETHER, IN_PARTS = N > 64 ? 2 : PRODUCTS / 2;
+// they wait for each other. With two stages the last part must not come late, and with weights of 16 bits there is most to
+// fetch. Where few tokens or none are fetched, warps are apart anyway.
+constexpr int PRODUCTS = RUNS / TOGETHER;
+constexpr int IN_PARTS = GEMM_STAGES > 2 && W::BYTES < 2 * W::BLOCK ? PRODUCTS : N > 64 ? 2 : PRODUCTS / 2;
 constexpr int PARTS = GEMM_TAIL || N <= 16 || (GEMM_RESIDENT && TOGETHER == 2) ? 1 : IN_PARTS;
 constexpr int TOKEN_STAGE = GEMM_RESIDENT ? 0 : N * CHUNK * 2;
 constexpr int STAGE_BYTES = (TOKEN_STAGE + ROWS * PITCH + 1023) / 1024 * 1024;
