@@ -2,6 +2,7 @@
 //! anything is sized by it. Agreement with the tensors is checked where they are bound ([`crate::weights`]).
 
 mod keys;
+mod rope;
 
 use argon_gguf::Gguf;
 use argon_kernels::op::{Gating, GroupLimit, RouteConfig};
@@ -9,6 +10,7 @@ use argon_kernels::op::{Gating, GroupLimit, RouteConfig};
 use crate::EngineError;
 use crate::model::family::{FAMILIES, Family};
 use keys::{Keys, refuse};
+pub(crate) use rope::RopeConfig;
 
 type Result<T> = std::result::Result<T, EngineError>;
 
@@ -29,6 +31,9 @@ const COMPRESS_RATIOS: &str = "attention.compress_ratios";
 /// Rows of each n-gram head's part of the table.
 const NGRAM_SIZES: &str = "ple.head_vocab_sizes";
 const NGRAM_EOS: &str = "ple.eos_token_id";
+
+/// Groups of experts, of which only the best take part.
+const GROUPS: &str = "expert_group_count";
 
 /// Added to the sum of squares where DeltaNet normalises queries and keys; a constant of the method, in no key.
 const DELTA_NET_EPS: f32 = 1e-6;
@@ -86,17 +91,6 @@ pub(crate) struct AttentionConfig {
     pub rope: RopeConfig,
     /// The indexer, if a layer uses it.
     pub indexer: Option<IndexerConfig>,
-}
-
-/// Rotary position embedding.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct RopeConfig {
-    /// Columns that turn, in pairs.
-    pub dims: usize,
-    /// Base of the frequencies.
-    pub base: f32,
-    /// Positions are divided by it.
-    pub factor: f32,
 }
 
 /// The QSA indexer.
@@ -227,6 +221,7 @@ impl Config {
         for (key, neutral) in UNSUPPORTED {
             keys.refuse_unless_neutral(key, neutral)?;
         }
+        refuse_what_sees_the_future(&keys)?;
         let hidden = keys.require("embedding_length", 1..=MAX_WIDTH)?;
         let blocks = keys.require("block_count", 1..=MAX_LAYERS)?;
         let draft_layers = keys.get("nextn_predict_layers", 0..=blocks - 1)?.unwrap_or(0);
@@ -278,6 +273,15 @@ const UNSUPPORTED: [(&str, f32); 7] = [
     ("leading_dense_block_count", 0.0),
     ("interleave_moe_layer_step", 1.0),
 ];
+
+/// Refuses models whose tokens see those after them, which would need the whole prompt at once.
+fn refuse_what_sees_the_future(keys: &Keys) -> Result<()> {
+    const CAUSAL: &str = "attention.causal";
+    match keys.bool(CAUSAL)? {
+        Some(false) => refuse(keys.full(CAUSAL), "is false, which is not supported"),
+        _ => Ok(()),
+    }
+}
 
 /// Which of the blocks are Gated DeltaNet: a list, or all but every n-th.
 fn recurrent_layers(keys: &Keys, blocks: usize) -> Result<Vec<bool>> {
@@ -337,33 +341,25 @@ impl AttentionConfig {
                 format!("is {value_dim}, but gated heads are {key_dim} wide"),
             );
         }
-        let scale = keys.positive("attention.scale")?.unwrap_or(1.0 / (key_dim as f32).sqrt());
         let rope = RopeConfig::read(keys, key_dim)?;
+        let scale = keys.positive("attention.scale")?.unwrap_or(1.0 / (key_dim as f32).sqrt());
+        let scale = scale * unnormed_magnitude(keys, family, &rope, key_dim)?;
         let indexer = if ratio > 0 { Some(IndexerConfig::read(keys, rope.dims, ratio)?) } else { None };
         Ok(Self { heads, kv_heads, key_dim, value_dim, scale, rope, indexer })
     }
 }
 
-impl RopeConfig {
-    fn read(keys: &Keys, key_dim: usize) -> Result<Self> {
-        const DIMS: &str = "rope.dimension_count";
-        const SCALING: &str = "rope.scaling.type";
-        let dims = keys.get(DIMS, 2..=key_dim)?.unwrap_or(key_dim);
-        if !dims.is_multiple_of(2) {
-            return refuse(keys.full(DIMS), format!("is {dims}, an odd number"));
-        }
-        let factor = match keys.str(SCALING)? {
-            None | Some("linear") => keys.positive("rope.scaling.factor")?.unwrap_or(1.0),
-            Some("none") => 1.0,
-            Some(other) => {
-                return refuse(
-                    keys.full(SCALING),
-                    format!("is {other:?}, which is not supported (supported: none, linear)"),
-                );
-            }
-        };
-        Ok(Self { dims, base: keys.positive("rope.freq_base")?.unwrap_or(10_000.0), factor })
+/// What the magnitude of the rotation does to scores where queries and keys have no norms, whose weights would carry it
+/// ([`crate::model`]'s `Rotation::norm`).
+fn unnormed_magnitude(keys: &Keys, family: &Family, rope: &RopeConfig, key_dim: usize) -> Result<f32> {
+    if family.attention.qk_norm.is_some() || rope.magnitude == 1.0 {
+        return Ok(1.0);
     }
+    if rope.dims < key_dim {
+        let what = format!("is {}, fewer than the {key_dim} columns that a scaled rotation needs here", rope.dims);
+        return refuse(keys.full("rope.dimension_count"), what);
+    }
+    Ok(rope.magnitude * rope.magnitude)
 }
 
 impl IndexerConfig {
@@ -413,27 +409,42 @@ impl DeltaNetConfig {
 impl MoeConfig {
     fn read(keys: &Keys, family: &Family) -> Result<Self> {
         let experts = keys.require("expert_count", 1..=MAX_EXPERTS)?;
-        let dense_width = keys.get("feed_forward_length", 0..=MAX_WIDTH)?.filter(|&width| width > 0);
-        let width_or_dense = |key| match (keys.get(key, 1..=MAX_WIDTH)?, dense_width) {
-            (Some(width), _) | (None, Some(width)) => Ok(width),
-            (None, None) => keys.require(key, 1..=MAX_WIDTH),
+        let top_k = keys.require("expert_used_count", 1..=experts)?;
+        let dense = keys.get("feed_forward_length", 0..=MAX_WIDTH)?.unwrap_or(0);
+        // Where it is a dense layer's, the experts of one token are as long together.
+        let of_expert = if family.dense_width_is_of_an_expert { dense } else { dense / top_k };
+        let width = |key, otherwise| match keys.get(key, 0..=MAX_WIDTH)?.unwrap_or(0) {
+            0 if otherwise > 0 => Ok(otherwise),
+            0 => keys.require(key, 1..=MAX_WIDTH),
+            width => Ok(width),
         };
         Ok(Self {
             experts,
-            width: width_or_dense("expert_feed_forward_length")?,
+            width: width("expert_feed_forward_length", of_expert)?,
             shared_width: match family.shared_expert {
-                true => Some(width_or_dense("expert_shared_feed_forward_length")?),
+                true => Some(width("expert_shared_feed_forward_length", dense)?),
                 false => None,
             },
-            route: route(keys, family, experts)?,
+            route: route(keys, family, experts, top_k)?,
         })
+    }
+
+    /// Refuses groups of experts where no `bias` selects: the sum of logits that would then stand for a group is nobody's
+    /// definition.
+    pub fn check_groups(&self, architecture: &str, bias: bool) -> Result<()> {
+        match self.route.groups {
+            Some(limit) if !bias => {
+                let what = format!("is {}, which is only supported beside a bias for selection", limit.groups);
+                refuse(format!("{architecture}.{GROUPS}"), what)
+            }
+            _ => Ok(()),
+        }
     }
 }
 
 /// How the keys say that experts are chosen and weighted.
-fn route(keys: &Keys, family: &Family, experts: usize) -> Result<RouteConfig> {
+fn route(keys: &Keys, family: &Family, experts: usize, top_k: usize) -> Result<RouteConfig> {
     const GATING: &str = "expert_gating_func";
-    let top_k = keys.require("expert_used_count", 1..=experts)?;
     let gating = match keys.get(GATING, 0..=usize::MAX)? {
         None | Some(0 | 1) => Gating::Softmax,
         Some(2) => Gating::Sigmoid,
@@ -456,7 +467,6 @@ fn route(keys: &Keys, family: &Family, experts: usize) -> Result<RouteConfig> {
 
 /// The limit to the best groups of experts, if there is one.
 fn groups(keys: &Keys, experts: usize, top_k: usize) -> Result<Option<GroupLimit>> {
-    const GROUPS: &str = "expert_group_count";
     const USED: &str = "expert_group_used_count";
     let groups = keys.get(GROUPS, 0..=experts)?.unwrap_or(0);
     if groups <= 1 {

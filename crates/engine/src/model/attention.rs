@@ -18,7 +18,7 @@ pub(crate) struct Attention {
     k: Projection,
     v: Projection,
     /// D x H*Cv.
-    out: Weight,
+    out: Projection,
     norms: Option<Norms>,
     rotation: Rotation,
     indexer: Option<Indexer>,
@@ -51,6 +51,8 @@ pub(crate) struct Rotation {
     pub freqs: Tensor,
     /// Which columns pair up.
     pub pairs: RopePairs,
+    /// What turned columns are multiplied by beforehand, as part of the norm before ([`Rotation::norm`]).
+    magnitude: f32,
 }
 
 /// Keys and values of the tokens so far.
@@ -83,17 +85,22 @@ impl Rotation {
         let rope = &config.attention.rope;
         let pairs = rope.dims / 2;
         let factors = if binder.has(FACTORS) { binder.host_vector(FACTORS, pairs)? } else { vec![1.0; pairs] };
-        let freq = |(pair, factor): (usize, &f32)| {
-            let turns = f64::from(rope.base).powf(-((2 * pair) as f64) / rope.dims as f64);
-            (turns / f64::from(rope.factor) / f64::from(*factor)) as f32
-        };
-        let freqs: Vec<f32> = factors.iter().enumerate().map(freq).collect();
-        Ok(Self { freqs: binder.values(&freqs)?, pairs: config.family.attention.rope })
+        let freqs = rope.freqs(&factors);
+        Ok(Self { freqs: binder.values(&freqs)?, pairs: config.family.attention.rope, magnitude: rope.magnitude })
+    }
+
+    /// The weights of a norm over `heads` heads of `dim` columns whose output is turned, f32 `[1, 1, heads*dim]`.
+    pub fn norm(&self, binder: &mut Binder, name: &str, heads: usize, dim: usize) -> Result<Tensor> {
+        let mut weights = binder.host_vector(name, heads * dim)?;
+        for head in weights.chunks_exact_mut(dim) {
+            head[..2 * self.freqs.cols].iter_mut().for_each(|weight| *weight *= self.magnitude);
+        }
+        binder.values(&weights)
     }
 
     /// Rotates the rows of `x`, the first standing at `start`, each `step` behind the one before.
     pub fn turn(&self, pass: &Pass, x: &Tensor, start: usize, step: usize) -> Result<()> {
-        let Self { freqs, pairs } = self.clone();
+        let Self { freqs, pairs, .. } = self.clone();
         pass.run(Rope { x: x.clone(), freqs, pairs, pos0: start, step })
     }
 }
@@ -110,16 +117,16 @@ impl Attention {
         let (c, traits) = (config.attention.clone(), &config.family.attention);
         let query_dim = if traits.output_gate { 2 * c.key_dim } else { c.key_dim };
         let (q, k, v) = (c.heads * query_dim, c.kv_heads * c.key_dim, c.kv_heads * c.value_dim);
-        let [q, k, v] = projections(binder, config.hidden, layer, [q, k, v], traits.qkv_bias)?;
+        let [q, k, v] = projections(binder, config.hidden, layer, [q, k, v])?;
         let norms = match traits.qk_norm {
-            Some(span) => Some(Norms::bind(binder, config, layer, span)?),
+            Some(span) => Some(Norms::bind(binder, config, rotation, layer, span)?),
             None => None,
         };
         Ok(Self {
             q,
             k,
             v,
-            out: binder.weight(&format!("blk.{layer}.attn_output.weight"), config.hidden, c.heads * c.value_dim)?,
+            out: Projection::bind(binder, &format!("blk.{layer}.attn_output"), config.hidden, c.heads * c.value_dim)?,
             norms,
             rotation: rotation.clone(),
             indexer: match &c.indexer {
@@ -166,49 +173,64 @@ impl Attention {
         };
         let (k, v) = (cache.k.first(end), cache.v.first(end));
         pass.run(op::Attention { q, k, v, gate, select, pos0: start, scale: self.config.scale, out: s.out.clone() })?;
-        pass.product_into(sink, &s.out.flat(), &self.out)
+        pass.affine_into(sink, &s.out.flat(), &self.out.weight, self.out.bias.as_ref())
     }
 }
 
 impl Projection {
+    /// The tensor `prefix.weight` of `rows` x `cols`, and its bias, if the file has one.
+    fn bind(binder: &mut Binder, prefix: &str, rows: usize, cols: usize) -> Result<Self> {
+        let bias = format!("{prefix}.bias");
+        Ok(Self {
+            weight: binder.weight(&format!("{prefix}.weight"), rows, cols)?,
+            bias: if binder.has(&bias) { Some(binder.vector(&bias, rows)?) } else { None },
+        })
+    }
+
     fn apply(&self, pass: &Pass, x: &Tensor, heads: &Tensor) -> Result<()> {
         pass.affine(x, &self.weight, self.bias.as_ref(), &heads.flat())
     }
 }
 
-/// The projections to queries, keys and values of these widths: three tensors, or one with their rows in this order.
-fn projections(
-    binder: &mut Binder,
-    hidden: usize,
-    layer: usize,
-    widths: [usize; 3],
-    biases: bool,
-) -> Result<[Projection; 3]> {
-    let fused = format!("blk.{layer}.attn_qkv.weight");
-    let [q, k, _] = widths;
+/// The projections to queries, keys and values of these widths: three tensors, or one with their rows in this order, and so
+/// their biases, if there are any.
+fn projections(binder: &mut Binder, hidden: usize, layer: usize, widths: [usize; 3]) -> Result<[Projection; 3]> {
+    const FUSED: &str = "attn_qkv";
+    const PARTS: [&str; 3] = ["attn_q", "attn_k", "attn_v"];
+    let weight = |part: &str| format!("blk.{layer}.{part}.weight");
+    let bias = |part: &str| format!("blk.{layer}.{part}.bias");
     let total = widths.iter().sum();
-    let all = if binder.has(&fused) { Some(binder.weight(&fused, total, hidden)?) } else { None };
-    let mut bind = |name: &str, start: usize, width: usize| -> Result<Projection> {
-        let weight = match &all {
-            Some(all) => all.rows(start..start + width),
-            None => binder.weight(&format!("blk.{layer}.{name}.weight"), width, hidden)?,
-        };
-        let bias = if biases { Some(binder.vector(&format!("blk.{layer}.{name}.bias"), width)?) } else { None };
-        Ok(Projection { weight, bias })
+    let weights = if binder.has(&weight(FUSED)) { Some(binder.weight(&weight(FUSED), total, hidden)?) } else { None };
+    let fused_bias = if binder.has(&bias(FUSED)) { Some(binder.vector(&bias(FUSED), total)?) } else { None };
+    let biased = PARTS.iter().any(|part| binder.has(&bias(part)));
+    let mut start = 0;
+    let mut bind = |part: &str, width: usize| -> Result<Projection> {
+        let rows = start..start + width;
+        start += width;
+        Ok(Projection {
+            weight: match &weights {
+                Some(all) => all.rows(rows.clone()),
+                None => binder.weight(&weight(part), width, hidden)?,
+            },
+            bias: match &fused_bias {
+                Some(all) => Some(all.cols(rows)),
+                None if biased => Some(binder.vector(&bias(part), width)?),
+                None => None,
+            },
+        })
     };
-    Ok([bind("attn_q", 0, q)?, bind("attn_k", q, k)?, bind("attn_v", q + k, widths[2])?])
+    let [q, k, v] = widths;
+    Ok([bind(PARTS[0], q)?, bind(PARTS[1], k)?, bind(PARTS[2], v)?])
 }
 
 impl Norms {
-    fn bind(binder: &mut Binder, config: &Config, layer: usize, span: NormSpan) -> Result<Self> {
+    fn bind(binder: &mut Binder, config: &Config, rotation: &Rotation, layer: usize, span: NormSpan) -> Result<Self> {
         let c = &config.attention;
-        let width = |heads| if span == NormSpan::Row { heads * c.key_dim } else { c.key_dim };
-        Ok(Self {
-            span,
-            q: binder.vector(&format!("blk.{layer}.attn_q_norm.weight"), width(c.heads))?,
-            k: binder.vector(&format!("blk.{layer}.attn_k_norm.weight"), width(c.kv_heads))?,
-            eps: config.eps,
-        })
+        let mut norm = |part: &str, heads: usize| {
+            let heads = if span == NormSpan::Row { heads } else { 1 };
+            rotation.norm(binder, &format!("blk.{layer}.{part}_norm.weight"), heads, c.key_dim)
+        };
+        Ok(Self { span, q: norm("attn_q", c.heads)?, k: norm("attn_k", c.kv_heads)?, eps: config.eps })
     }
 
     fn apply(&self, pass: &Pass, q: &Tensor, k: &Tensor) -> Result<()> {

@@ -21,6 +21,8 @@ pub(crate) struct Family {
     pub ffn_norm: &'static str,
     /// Whether one expert with a sigmoid gate serves every token.
     pub shared_expert: bool,
+    /// Whether `feed_forward_length` is the length of each expert, and not that of a dense layer.
+    pub dense_width_is_of_an_expert: bool,
     /// Whether the weights of the chosen experts are divided by their sum, unless a key says otherwise.
     pub renormalise: bool,
 }
@@ -32,8 +34,6 @@ pub(crate) struct AttentionTraits {
     pub rope: RopePairs,
     /// What the norms of queries and keys span, where there are any.
     pub qk_norm: Option<NormSpan>,
-    /// Whether the query, key and value projections have a bias.
-    pub qkv_bias: bool,
     /// Whether the query projection yields `[query | gate]` for each head.
     pub output_gate: bool,
     /// Whether an indexer may select blocks of keys (QSA).
@@ -63,18 +63,13 @@ pub(crate) struct DeltaNetTraits {
 /// A transformer with routed experts and nothing else: what families are described against.
 pub(super) const PLAIN: Family = Family {
     name: "",
-    attention: AttentionTraits {
-        rope: RopePairs::Halves,
-        qk_norm: None,
-        qkv_bias: false,
-        output_gate: false,
-        indexer: false,
-    },
+    attention: AttentionTraits { rope: RopePairs::Halves, qk_norm: None, output_gate: false, indexer: false },
     delta_net: None,
     hyper_connections: false,
     ngrams: false,
     ffn_norm: "ffn_norm",
     shared_expert: false,
+    dense_width_is_of_an_expert: false,
     renormalise: true,
 };
 

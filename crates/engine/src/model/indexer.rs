@@ -62,8 +62,8 @@ impl Indexer {
         Ok(Self {
             q: binder.weight(&name("q_proj"), indexer.heads * indexer.dim, config.hidden)?,
             k: binder.weight(&name("k_proj"), indexer.dim, config.hidden)?,
-            q_norm: binder.vector(&name("q_norm"), indexer.dim)?,
-            k_norm: binder.vector(&name("k_norm"), indexer.dim)?,
+            q_norm: rotation.norm(binder, &name("q_norm"), 1, indexer.dim)?,
+            k_norm: rotation.norm(binder, &name("k_norm"), 1, indexer.dim)?,
             eps: config.eps,
             rotation: rotation.clone(),
             config: indexer.clone(),

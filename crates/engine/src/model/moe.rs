@@ -63,6 +63,7 @@ impl Moe {
     pub fn bind(binder: &mut Binder, config: &Config, layer: usize) -> Result<Self> {
         let (c, hidden) = (&config.moe, config.hidden);
         let bias = format!("blk.{layer}.exp_probs_b.bias");
+        config.moe.check_groups(config.family.name, binder.has(&bias))?;
         Ok(Self {
             router: binder.weight(&format!("blk.{layer}.ffn_gate_inp.weight"), c.experts, hidden)?,
             bias: if binder.has(&bias) { Some(binder.vector(&bias, c.experts)?) } else { None },

@@ -5,6 +5,7 @@ use super::family::{AttentionTraits, Family, NormSpan, PLAIN};
 pub(super) const FAMILY: Family = Family {
     name: "olmoe",
     attention: AttentionTraits { qk_norm: Some(NormSpan::Row), ..PLAIN.attention },
+    dense_width_is_of_an_expert: true,
     renormalise: false,
     ..PLAIN
 };

@@ -75,8 +75,13 @@ impl Pass<'_> {
 
     /// `x · wᵀ` into `sink`.
     pub fn product_into(&self, sink: &Sink, x: &Tensor, w: &Weight) -> Result<()> {
+        self.affine_into(sink, x, w, None)
+    }
+
+    /// `x · wᵀ + bias` into `sink`.
+    pub fn affine_into(&self, sink: &Sink, x: &Tensor, w: &Weight, bias: Option<&Tensor>) -> Result<()> {
         let epilogue = if sink.accumulate { Epilogue::Accumulate } else { Epilogue::Store };
-        self.run(dense(x, w, &sink.out, epilogue, self.precision))
+        self.run(Gemm { bias: bias.cloned(), ..dense(x, w, &sink.out, epilogue, self.precision) })
     }
 
     /// Copies one i32 for each element of `out` from the host.

@@ -1,11 +1,5 @@
-//! Qwen1.5 and Qwen2 MoE: biases on queries, keys and values; a shared expert; weights as the softmax gives them.
+//! Qwen1.5 and Qwen2 MoE: a shared expert; weights as the softmax gives them.
 
-use super::family::{AttentionTraits, Family, PLAIN};
+use super::family::{Family, PLAIN};
 
-pub(super) const FAMILY: Family = Family {
-    name: "qwen2moe",
-    attention: AttentionTraits { qkv_bias: true, ..PLAIN.attention },
-    shared_expert: true,
-    renormalise: false,
-    ..PLAIN
-};
+pub(super) const FAMILY: Family = Family { name: "qwen2moe", shared_expert: true, renormalise: false, ..PLAIN };

@@ -54,7 +54,6 @@ fn sizes_out_of_range_are_refused() {
         ("attention.value_length", [0, u32::MAX]),
         ("expert_count", [0, u32::MAX]),
         ("expert_used_count", [0, 9]),
-        ("expert_feed_forward_length", [0, u32::MAX]),
     ] {
         for value in values {
             refused("qwen3moe", &format!("qwen3moe.{key}"), Key::U32(value), "not within");
@@ -75,10 +74,15 @@ fn sizes_out_of_range_are_refused() {
         ("ple.heads_per_ngram", [0, u32::MAX]),
         ("ple.conv_kernel", [0, u32::MAX]),
         ("embedding_length_per_layer_input", [0, u32::MAX]),
-        ("expert_shared_feed_forward_length", [0, u32::MAX]),
         ("rope.dimension_count", [0, 33]),
     ] {
         for value in values {
+            refused("qwen4exp_s", &format!("qwen4exp.{key}"), Key::U32(value), "not within");
+        }
+    }
+    // The fixtures of qwen4exp have no dense length to fall back to where a length is 0.
+    for key in ["expert_feed_forward_length", "expert_shared_feed_forward_length"] {
+        for value in [0, u32::MAX] {
             refused("qwen4exp_s", &format!("qwen4exp.{key}"), Key::U32(value), "not within");
         }
     }
@@ -137,7 +141,8 @@ fn what_would_silently_change_the_answer_is_refused() {
     refused("olmoe", "olmoe.attention.clamp_kqv", Key::F32(8.0), "not supported");
     refused("qwen3moe", "qwen3moe.attention.sliding_window", Key::U32(128), "not supported");
     refused("mixtral", "llama.residual_scale", Key::F32(0.5), "not supported");
-    refused("qwen3moe", "qwen3moe.rope.scaling.type", Key::Str("yarn".into()), "supported: none, linear");
+    refused("qwen3moe", "qwen3moe.rope.scaling.type", Key::Str("longrope".into()), "supported: none, linear, yarn");
+    refused("qwen3moe", "qwen3moe.attention.causal", Key::Bool(false), "not supported");
     refused("qwen3moe", "qwen3moe.expert_gating_func", Key::U32(4), "supported: 1 softmax, 2 sigmoid");
     refused("qwen3moe", "qwen3moe.attention.head_count", Key::I32s(vec![8, 4]), "differs from layer to layer");
     load(edited("qwen3moe", |model| model.set("qwen3moe.attention.sliding_window", Key::U32(0)))).unwrap();
@@ -170,7 +175,41 @@ fn groups_of_experts_are_checked() {
     assert!(message(3, 1).contains("no divisor of the 8 experts"));
     assert!(message(4, 1).contains("too few groups of 2 for 3 experts"));
     assert!(message(4, 5).contains("not within 1 to 4"));
-    load(grouped(4, 2)).unwrap();
+    assert!(message(4, 2).contains("only supported beside a bias"));
+    let biased = edited("qwen3moe", |model| {
+        model.set("qwen3moe.expert_group_count", Key::U32(4));
+        model.set("qwen3moe.expert_group_used_count", Key::U32(2));
+        (0..2).for_each(|layer| model.add_f32(&format!("blk.{layer}.exp_probs_b.bias"), &[0.0; 8]));
+    });
+    load(biased).unwrap();
+}
+
+/// A fixture turned by YaRN, with one more key.
+fn yarn(model: &str, architecture: &str, key: &str, value: Key) -> EngineError {
+    error(edited(model, |model| {
+        model.set(&format!("{architecture}.rope.scaling.type"), Key::Str("yarn".into()));
+        model.set(&format!("{architecture}.rope.scaling.factor"), Key::F32(4.0));
+        model.set(&format!("{architecture}.{key}"), value);
+    }))
+}
+
+#[test]
+fn rotations_that_yarn_cannot_be_read_from_are_refused() {
+    for (key, value, reason) in [
+        ("rope.freq_base", Key::F32(1.0), "YaRN cannot mix"),
+        ("rope.scaling.yarn_ext_factor", Key::F32(0.5), "not supported"),
+        ("rope.scaling.yarn_log_multiplier", Key::F32(0.1), "not supported"),
+        ("rope.scaling.yarn_beta_fast", Key::F32(0.0), "not a number above 0"),
+        ("rope.scaling.original_context_length", Key::U32(0), "not within"),
+    ] {
+        let found = yarn("qwen3moe", "qwen3moe", key, value);
+        let EngineError::Key { key: named, what } = &found else { panic!("{found:?}") };
+        assert_eq!(*named, format!("qwen3moe.{key}"));
+        assert!(what.contains(reason), "{found}");
+    }
+    // Nothing scales some of the columns where no norm comes before.
+    let found = yarn("mixtral", "llama", "rope.dimension_count", Key::U32(32));
+    assert!(found.to_string().contains("is 32, fewer than the 64 columns"), "{found}");
 }
 
 #[test]

@@ -13,3 +13,4 @@ mod saved;
 mod session;
 mod stages;
 mod tensors;
+mod variants;

@@ -59,7 +59,7 @@ fn every_tensor_of_another_shape_is_refused_with_both_shapes() {
 #[test]
 fn a_tensor_that_the_architecture_does_not_have_is_refused() {
     for (model, name, architecture) in [
-        ("qwen3moe", "blk.0.attn_q.bias", "qwen3moe"),
+        ("qwen3moe", "blk.0.attn_norm.bias", "qwen3moe"),
         ("qwen3moe", "blk.2.attn_norm.weight", "qwen3moe"),
         ("mixtral", "blk.1.attn_q_norm.weight", "llama"),
         ("olmoe", "blk.0.ffn_gate_exps.scale", "olmoe"),
@@ -69,6 +69,12 @@ fn a_tensor_that_the_architecture_does_not_have_is_refused() {
         let found = load(edited(model, |model| model.add_f32(name, &[1.0; 32])));
         assert_eq!(found, Err(EngineError::ForeignTensor { tensor: name.into(), architecture }));
     }
+}
+
+#[test]
+fn a_bias_of_queries_alone_is_refused() {
+    let found = load(edited("qwen3moe", |model| model.add_f32("blk.0.attn_q.bias", &[0.0; 512])));
+    assert_eq!(found, Err(EngineError::MissingTensor { tensor: "blk.0.attn_k.bias".into() }));
 }
 
 #[test]
