@@ -35,8 +35,7 @@ macro_rules! each_format {
 
 #[path = "parity/harness.rs"]
 mod harness;
-#[path = "support/weights.rs"]
-mod weights;
+mod support;
 
 #[path = "parity/attention.rs"]
 mod attention;

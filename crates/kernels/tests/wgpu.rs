@@ -14,8 +14,7 @@ use argon_kernels::wgpu::{Allowed, Products, WgpuDevice, WgpuOptions};
 
 #[path = "parity/harness.rs"]
 mod harness;
-#[path = "support/weights.rs"]
-mod weights;
+mod support;
 
 #[path = "parity/attention.rs"]
 mod attention;

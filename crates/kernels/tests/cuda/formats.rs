@@ -8,7 +8,7 @@ use argon_kernels::{DType, Device, Precision, Weight};
 use half::f16;
 
 use crate::gpu;
-use crate::weights::{Rng, random};
+use crate::support::weights::{Rng, random};
 
 /// How far the operand may be from the exact weight.
 enum Operand {

@@ -10,7 +10,7 @@ use half::f16;
 
 use crate::formats::operands;
 use crate::gpu;
-use crate::weights::{Rng, enlarge, random};
+use crate::support::weights::{Rng, enlarge, random};
 
 const TOKENS: usize = 150;
 const TOP_K: usize = 4;

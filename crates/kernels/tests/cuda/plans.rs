@@ -6,7 +6,7 @@ use argon_kernels::op::{Plan as PlanOp, PlanBuffers};
 use argon_kernels::{DType, Device, Tensor};
 use argon_plan::{Plan, Shape, Variant, check_untouched, compare};
 
-use crate::weights::Rng;
+use crate::support::weights::Rng;
 use crate::{gpu, options};
 
 const POLLUTION: u32 = 0xDEAD_BEEF;

@@ -3,52 +3,13 @@
 use argon_gguf::{Bytes, Format};
 use argon_kernels::cuda::tune::{self, Product, Tile};
 use argon_kernels::cuda::{CudaDevice, CudaOptions, Machine};
-use argon_kernels::device::tensor;
-use argon_kernels::op::{Epilogue, Gemm, Plan, PlanBuffers, RowMap};
+use argon_kernels::op::{Epilogue, Gemm, RowMap};
 use argon_kernels::reference::ReferenceDevice;
-use argon_kernels::{DType, Device, Precision, Weight};
-use argon_plan::Shape;
+use argon_kernels::{Device, Precision, Weight};
 
-use crate::weights::{Rng, enlarge, filled, random};
+use crate::support::product::{Case, End, Map};
+use crate::support::weights::filled;
 use crate::{gpu, options};
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Map {
-    Identity,
-    Gather,
-    Segments,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum End {
-    Store,
-    Bias,
-    Accumulate,
-    Silu,
-    SwiGlu,
-    /// The two halves in formats of their own.
-    SwiGluOf(Format),
-    GateMean,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Case {
-    format: Format,
-    precision: Precision,
-    map: Map,
-    end: End,
-    tokens: usize,
-    top_k: usize,
-    experts: usize,
-    tile: usize,
-    n: usize,
-    k: usize,
-    /// Factor of one input channel, and of all.
-    outlier: f32,
-    size: f32,
-    /// Weights beyond the range of f16.
-    large: bool,
-}
 
 /// The largest relative L2 error with standard normal inputs.
 fn bound(case: &Case) -> f64 {
@@ -73,116 +34,16 @@ fn bound(case: &Case) -> f64 {
     }
 }
 
-const BEFORE: f32 = 0.25;
+/// The comparison within this device's bound.
+trait Check {
+    /// On the GPU, if there is one.
+    fn check(&self);
 
-impl Case {
-    fn dense(format: Format, precision: Precision) -> Self {
-        let k = 2 * format.block_len().max(64);
-        let (map, end) = (Map::Identity, End::Store);
-        Self {
-            format,
-            precision,
-            map,
-            end,
-            tokens: 9,
-            top_k: 1,
-            experts: 1,
-            tile: 1,
-            n: 37,
-            k,
-            outlier: 1.0,
-            size: 1.0,
-            large: false,
-        }
-    }
+    /// On a device.
+    fn check_on(&self, device: &dyn Device);
+}
 
-    fn routed(format: Format, precision: Precision, map: Map) -> Self {
-        Self { map, tokens: 23, top_k: 3, experts: 6, tile: 8, n: 21, ..Self::dense(format, precision) }
-    }
-
-    /// The output on one device, all rows of it.
-    fn run(&self, device: &dyn Device) -> Vec<f32> {
-        let mut rng = Rng::new([self.tokens, self.n, self.k].iter().fold(7, |h, &x| h * 1009 + x as u64));
-        let plan = (self.map != Map::Identity).then(|| self.plan(device, &mut rng));
-        let rows = match (self.map, &plan) {
-            (Map::Segments, Some(plan)) => plan.shape.max_rows(),
-            _ => self.tokens,
-        };
-        let streams = if self.end == End::GateMean { 3 } else { 1 };
-        let w = self.weight(device, self.format, streams, &mut rng);
-        let up = match self.end {
-            End::SwiGluOf(format) => self.weight(device, format, 1, &mut rng),
-            _ => self.weight(device, self.format, 1, &mut rng),
-        };
-        let numbers = |n: usize, rng: &mut Rng| (0..n).map(|_| rng.normal()).collect::<Vec<f32>>();
-        let bias = filled(device, [1, 1, self.n], &numbers(self.n, &mut rng));
-        let mut x: Vec<f32> = numbers(rows * self.k, &mut rng).iter().map(|x| x * self.size).collect();
-        for row in x.chunks_exact_mut(self.k.max(1)) {
-            row[self.k / 3] *= self.outlier;
-        }
-        let normed = filled(device, [self.tokens, streams, self.n], &numbers(self.tokens * streams * self.n, &mut rng));
-        let out_rows = plan.as_ref().map_or(self.tokens, |plan| plan.shape.max_rows());
-        let out = filled(device, [out_rows, 1, self.n], &vec![BEFORE; out_rows * self.n]);
-        let gemm = Gemm {
-            x: filled(device, [rows, 1, self.k], &x),
-            w,
-            bias: (self.end == End::Bias).then_some(bias),
-            rows: match (self.map, plan) {
-                (Map::Gather, Some(plan)) => RowMap::Gather(plan),
-                (Map::Segments, Some(plan)) => RowMap::Segments(plan),
-                _ => RowMap::Identity,
-            },
-            epilogue: match self.end {
-                End::Store | End::Bias => Epilogue::Store,
-                End::Accumulate => Epilogue::Accumulate,
-                End::Silu => Epilogue::Silu { scale: 0.3 },
-                End::SwiGlu | End::SwiGluOf(_) => Epilogue::SwiGlu { up },
-                End::GateMean => Epilogue::GateMean { normed },
-            },
-            precision: self.precision,
-            out: out.clone(),
-        };
-        let op = gemm.into();
-        let run = || {
-            device.enqueue(&op).unwrap_or_else(|e| panic!("{self:?}: {e}"));
-            let mut values = vec![0f32; out.len()];
-            device.read(&out, bytemuck::cast_slice_mut(&mut values)).unwrap_or_else(|e| panic!("{self:?}: {e}"));
-            values
-        };
-        let values = run();
-        // Once the host knows the range of the weights, it launches another kernel.
-        assert!(!self.large || values == run(), "a second time {self:?}");
-        values
-    }
-
-    fn weight(&self, device: &dyn Device, format: Format, streams: usize, rng: &mut Rng) -> Weight {
-        let mut bytes = random(format, self.experts * self.n * streams * self.k, rng);
-        if self.large {
-            enlarge(format, &mut bytes, rng);
-        }
-        let buffer = device.constant(Bytes::from(bytes)).unwrap();
-        Weight::dense(buffer, format, self.experts, self.n * streams, self.k).unwrap()
-    }
-
-    /// Uneven: expert 0 gets about half of the entries, the last one none, some are skipped.
-    fn plan(&self, device: &dyn Device, rng: &mut Rng) -> PlanBuffers {
-        let shape = Shape::new(self.tokens, self.top_k, self.experts, self.tile).unwrap();
-        let used = (self.experts - 1).max(1);
-        let draw = |_| match rng.below(8) {
-            0 => -1,
-            1..4 => 0,
-            _ => rng.below(used) as i32,
-        };
-        let ids: Vec<i32> = (0..shape.entries()).map(draw).collect();
-        let plan = PlanBuffers::new(device, shape).unwrap();
-        let t = tensor(device, DType::I32, self.tokens, 1, self.top_k).unwrap();
-        device.write(&t, bytemuck::cast_slice(&ids)).unwrap();
-        let weights = tensor(device, DType::F32, self.tokens, 1, self.top_k).unwrap();
-        device.enqueue(&Plan { ids: t, weights, plan: plan.clone() }.into()).unwrap();
-        plan
-    }
-
-    /// Runs the case on the GPU, twice, and on the reference.
+impl Check for Case {
     fn check(&self) {
         if let Some(gpu) = gpu() {
             self.check_on(&*gpu);
@@ -190,19 +51,7 @@ impl Case {
     }
 
     fn check_on(&self, device: &dyn Device) {
-        let (got, want) = (self.run(device), self.run(&ReferenceDevice::default()));
-        let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-        assert!(bits(&got) == bits(&self.run(device)), "two runs differ in {self:?}");
-        let (mut difference, mut size) = (0.0, 0.0);
-        for (i, (&got, &want)) in got.iter().zip(&want).enumerate() {
-            // A row that nothing was written to.
-            if want.to_bits() == BEFORE.to_bits() {
-                assert_eq!(got.to_bits(), want.to_bits(), "element {i} was written in {self:?}");
-            }
-            difference += (f64::from(got) - f64::from(want)).powi(2);
-            size += f64::from(want).powi(2);
-        }
-        let error = if size > 0.0 { (difference / size).sqrt() } else { difference.sqrt() };
+        let error = self.error(device);
         assert!(error <= bound(self), "relative error {error:.3e} in {self:?}");
     }
 }

@@ -7,7 +7,7 @@ use argon_kernels::op::*;
 use argon_kernels::{DType, Device, Op, Precision, Tensor, Weight};
 use argon_plan::Shape;
 
-use crate::weights::{Rng, random};
+use crate::support::weights::{Rng, random};
 use crate::{gpu, options};
 
 const TOKENS: usize = 70;

@@ -1,4 +1,4 @@
-//! What the tests of products share: random weights, and a product with its float64 definition.
+//! What the tests of products share: random weights, and products of random operands beside the reference.
 
 pub mod product;
 pub mod weights;

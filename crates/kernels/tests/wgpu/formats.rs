@@ -6,7 +6,7 @@ use argon_kernels::op::Embed;
 use argon_kernels::wgpu::WgpuOptions;
 use argon_kernels::{DType, Device, Weight};
 
-use crate::weights::{Rng, random};
+use crate::support::weights::{Rng, random};
 use crate::{devices, open, options};
 
 #[test]
