@@ -142,11 +142,6 @@ impl CudaDevice {
         self.driver.machine
     }
 
-    /// Whether the code may use clusters of thread blocks.
-    pub(super) fn clusters(&self) -> bool {
-        self.architecture.capability >= 90
-    }
-
     /// Records what `work` enqueues instead of running it. The same ops must have run before: what they compile and
     /// allocate cannot be recorded. What a replay finds wrong with its input is not reported.
     ///

@@ -21,6 +21,7 @@ pub(super) const HOST: &[(&str, usize)] = &[
     ("NORM_ARGS", size_of::<NormArgs>()),
     ("NORM_PLAIN", Norm::Plain as usize),
     ("NORM_SILU", Norm::Silu as usize),
+    ("NORM_KEPT", KEPT as usize),
     ("ROPE_ARGS", size_of::<RopeArgs>()),
     ("CONV_ARGS", size_of::<ConvArgs>()),
     ("WRITE_ARGS", size_of::<WriteArgs>()),
@@ -31,14 +32,18 @@ pub(super) const HOST: &[(&str, usize)] = &[
 
 /// A block for each group of each row, with threads for the columns.
 fn groups(t: &View) -> Launch {
-    // Few and long groups get several blocks; their kernels stride by the grid.
     Launch { grid: [t.rows * t.groups, 1, 1], block: threads(t.cols), shared: 0 }
 }
 
-/// Several blocks for a long group.
-fn wide_groups(t: &View) -> Launch {
-    let launch = groups(t);
-    Launch { grid: [launch.grid[0], t.cols.div_ceil(4 * launch.block).clamp(1, 64), 1], ..launch }
+/// A block for each group of each row, with threads for quads of columns: an even share for each.
+fn quads(t: &View) -> Launch {
+    let quads = t.cols.div_ceil(4);
+    Launch { block: quads.div_ceil(quads.div_ceil(320).max(1)).next_multiple_of(32).max(32), ..groups(t) }
+}
+
+/// Several blocks for a long group; their kernels stride by the grid.
+fn wide(launch: Launch, cols: u32, each: u32) -> Launch {
+    Launch { grid: [launch.grid[0], cols.div_ceil(each * launch.block).clamp(1, 64), 1], ..launch }
 }
 
 /// Whole warps, as many as the columns keep busy.
@@ -56,7 +61,7 @@ struct FillArgs {
 pub(super) fn fill(device: &CudaDevice, state: &mut State, o: &Fill) -> Result {
     let args = FillArgs { dst: device.output(&o.dst)?, value: o.value };
     // SAFETY: `FillArgs` of copy.cu; the view is inside its buffer.
-    unsafe { device.launch(state, ("copy.cu", "fill"), wide_groups(&args.dst), &args) }
+    unsafe { device.launch(state, ("copy.cu", "fill"), wide(groups(&args.dst), args.dst.cols, 4), &args) }
 }
 
 pub(super) fn copy(device: &CudaDevice, state: &mut State, o: &Copy) -> Result {
@@ -83,7 +88,7 @@ fn source_to_destination(
 ) -> Result {
     let args = CopyArgs { src: device.input(src)?, dst: device.output(dst)? };
     // SAFETY: `CopyArgs` of copy.cu; both views are inside their buffers and `Op::check` has compared their shapes.
-    unsafe { device.launch(state, ("copy.cu", name), wide_groups(&args.dst), &args) }
+    unsafe { device.launch(state, ("copy.cu", name), wide(quads(&args.dst), args.dst.cols, 16), &args) }
 }
 
 /// `EmbedArgs` of embed.cu.
@@ -151,9 +156,21 @@ pub(super) fn gated_norm(device: &CudaDevice, state: &mut State, o: &GatedNorm) 
     norm(device, state, NormArgs { x, weight, gate, out: device.output(&o.out)?, eps: o.eps, activation })
 }
 
+/// Quads of a group that a thread of norm.cu keeps.
+const KEPT: u32 = 4;
+
+/// A warp for a group that it can keep, a block for a wider one.
 fn norm(device: &CudaDevice, state: &mut State, args: NormArgs) -> Result {
+    const WARPS: u32 = 4;
+    let (x, quads) = (&args.x, args.x.cols.div_ceil(4));
+    let (kernel, launch) = if quads <= 32 * KEPT {
+        let blocks = (x.rows * x.groups).div_ceil(WARPS);
+        ("rms_norm_narrow", Launch { grid: [blocks, 1, 1], block: 32 * WARPS, shared: 0 })
+    } else {
+        ("rms_norm", Launch { block: threads(quads.div_ceil(KEPT)), ..groups(x) })
+    };
     // SAFETY: `NormArgs` of norm.cu; views are inside their buffers and `Op::check` has compared their shapes.
-    unsafe { device.launch(state, ("norm.cu", "rms_norm"), groups(&args.x), &args) }
+    unsafe { device.launch(state, ("norm.cu", kernel), launch, &args) }
 }
 
 /// `RopeArgs` of rope.cu.
@@ -215,7 +232,7 @@ struct WriteArgs {
 pub(super) fn hyper_write(device: &CudaDevice, state: &mut State, o: &HyperWrite) -> Result {
     let args = WriteArgs { y: device.input(&o.y)?, inject: device.input(&o.inject)?, x: device.output(&o.x)? };
     // SAFETY: `WriteArgs` of hyper.cu; views are inside their buffers and `Op::check` has compared their shapes.
-    unsafe { device.launch(state, ("hyper.cu", "hyper_write"), groups(&args.x), &args) }
+    unsafe { device.launch(state, ("hyper.cu", "hyper_write"), quads(&args.x), &args) }
 }
 
 /// `MeanArgs` of hyper.cu.
@@ -228,7 +245,7 @@ struct MeanArgs {
 
 /// The mean over streams of gated streams; `p` has the gates' logits `[T, 1, S * D]`.
 pub(super) fn gate_mean(device: &CudaDevice, state: &mut State, p: View, normed: View, out: View) -> Result {
-    let launch = groups(&out);
+    let launch = quads(&out);
     // SAFETY: `MeanArgs` of hyper.cu; views are inside their buffers and `Op::check` has compared their shapes.
     unsafe { device.launch(state, ("hyper.cu", "gate_mean"), launch, &MeanArgs { p, normed, out }) }
 }
@@ -261,29 +278,23 @@ struct CombineArgs {
     has_shared: u32,
     has_gate: u32,
     accumulate: u32,
-    vectors: u32,
 }
 
 pub(super) fn combine(device: &CudaDevice, state: &mut State, o: &Combine) -> Result {
     let shared = o.shared.as_ref();
     let gate = shared.and_then(|shared| shared.gate.as_ref());
     let (rows, weights, out) = (device.input(&o.rows)?, device.input(&o.weights)?, device.output(&o.out)?);
-    let y = device.optional(shared.map(|shared| &shared.y))?;
-    let vectors = out.cols % 4 == 0 && [rows, y, out].iter().all(|t| t.first % 16 == 0 && t.row_stride % 4 == 0);
     let args = CombineArgs {
         rows,
         weights,
-        shared: y,
+        shared: device.optional(shared.map(|shared| &shared.y))?,
         gate: device.optional(gate)?,
         out,
         pos: device.input(&o.plan.pos)?.first,
         has_shared: shared.is_some().into(),
         has_gate: gate.is_some().into(),
         accumulate: o.accumulate.into(),
-        vectors: vectors.into(),
     };
-    let threads = threads(if vectors { out.cols / 4 } else { out.cols });
-    let launch = Launch { grid: [out.rows, 1, 1], block: threads, shared: 0 };
     // SAFETY: `CombineArgs` of combine.cu; views are inside their buffers, a plan's positions are rows of `rows`.
-    unsafe { device.launch(state, ("combine.cu", "combine"), launch, &args) }
+    unsafe { device.launch(state, ("combine.cu", "combine"), quads(&out), &args) }
 }

@@ -151,11 +151,6 @@ fn alone() {
 }
 
 #[test]
-fn clustered() {
-    of_variant(PlanVariant::Clustered, &SHAPES);
-}
-
-#[test]
 fn two_launches() {
     of_variant(PlanVariant::Two, &SHAPES);
 }

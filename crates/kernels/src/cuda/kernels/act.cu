@@ -18,24 +18,36 @@ struct ActArgs {
 };
 AS_HOST(ActArgs, ACT_ARGS);
 
+// Columns of a row that are kept while its largest is looked for: then they are read in another order.
+constexpr u32 KEPT = 4096;
+
 extern "C" __global__ void act_f16(const __grid_constant__ ActArgs a) {
     after_previous();
     const u32 cols = a.x.cols, rows = a.rows ? *a.rows : a.x.rows;
     if (a.needed && *a.needed == 0) return;
+    __shared__ __align__(16) float kept[KEPT];
+    const bool quads = in_quads(a.x);
     for (u32 row = blockIdx.x; row < rows; row += gridDim.x) {
         const float *x = a.x.at(row, 0);
         float most = 0;
-        for (u32 c = threadIdx.x; c < cols; c += blockDim.x) most = fmaxf(most, fabsf(x[c]));
+        for (u32 c = 4 * threadIdx.x; c < cols; c += 4 * blockDim.x) {
+            const float4 v = load4(x, c, cols, quads);
+            most = fmaxf(most, fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))));
+            if (c < KEPT) *(float4 *)(kept + c) = v;
+        }
         const i32 s = range_exponent(block_max(most));
         if (threadIdx.x == 0) a.exponents[row] = s;
         const float scale = power_of_two(-s);
         u32 *out = (u32 *)(a.out + row * a.stride);
         for (u32 pair = threadIdx.x; pair < a.stride / 2; pair += blockDim.x) {
+            const float *from = 2 * pair < KEPT ? kept : x; // a pair's columns are among the same 64
             const u32 first = source_column(a.order, 2 * pair), second = source_column(a.order, 2 * pair + 1);
-            out[pair] = float2_to_half2(first < cols ? x[first] * scale : 0.0f, second < cols ? x[second] * scale : 0.0f);
+            out[pair] = float2_to_half2(first < cols ? from[first] * scale : 0.0f, second < cols ? from[second] * scale : 0.0f);
         }
+        __syncthreads(); // `kept` is the next row's
     }
 }
+static_assert(KEPT % 64 == 0, "a pair is here or there");
 
 struct SwigluArgs {
     Floats gate, up;        // [R, 1, F]
@@ -51,7 +63,12 @@ extern "C" __global__ void swiglu(const __grid_constant__ SwigluArgs a) {
     if (a.stok && (row >= a.meta[META_ROWS] || a.stok[row] < 0)) return;
     float *gate = a.gate.at(row, 0);
     const float *up = a.up.at(row, 0);
-    for (u32 c = threadIdx.x; c < a.gate.cols; c += blockDim.x) gate[c] = silu(gate[c]) * up[c];
+    const u32 cols = a.gate.cols;
+    const bool quads = in_quads(a.gate) && in_quads(a.up);
+    for (u32 c = 4 * threadIdx.x; c < cols; c += 4 * blockDim.x) {
+        const float4 g = load4(gate, c, cols, quads), u = load4(up, c, cols, quads);
+        store4(gate, c, cols, quads, make_float4(silu(g.x) * u.x, silu(g.y) * u.y, silu(g.z) * u.z, silu(g.w) * u.w));
+    }
 }
 
 struct SumArgs {

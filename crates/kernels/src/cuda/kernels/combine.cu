@@ -6,9 +6,11 @@ struct CombineArgs {
     Floats rows, weights, shared, gate, out;
     const i32 *pos;       // [T, K]
     u32 has_shared, has_gate, accumulate;
-    u32 vectors;          // every row begins at a multiple of 16 bytes and has whole ones
 };
 AS_HOST(CombineArgs, COMBINE_ARGS);
+
+// Rows whose columns are on their way together.
+constexpr u32 BATCH = 10;
 
 extern "C" __global__ void combine(const __grid_constant__ CombineArgs a) {
     after_previous();
@@ -17,23 +19,25 @@ extern "C" __global__ void combine(const __grid_constant__ CombineArgs a) {
     const float *weights = a.weights.at(t, 0);
     const i32 *pos = a.pos + (u64)t * top_k;
     const float gate = !a.has_shared ? 0.0f : a.has_gate ? sigmoid(*a.gate.at(t, 0)) : 1.0f;
-    if (a.vectors) {
+    if (in_quads(a.rows) && in_quads(a.out) && (!a.has_shared || in_quads(a.shared))) {
         for (u32 c = 4 * threadIdx.x; c < cols; c += 4 * blockDim.x) {
             float4 y = make_float4(0, 0, 0, 0);
-#pragma unroll 5
-            for (u32 k = 0; k < top_k; k++) {
-                i32 row = pos[k];
-                if (row < 0) continue;
-                float4 x = *(const float4 *)(a.rows.at(row, 0) + c);
-                float w = weights[k];
-                y.x = fmaf(w, x.x, y.x), y.y = fmaf(w, x.y, y.y), y.z = fmaf(w, x.z, y.z), y.w = fmaf(w, x.w, y.w);
+#pragma unroll 1
+            for (u32 first = 0; first < top_k; first += BATCH) {
+                i32 row[BATCH];
+                float4 x[BATCH];
+#pragma unroll
+                for (u32 j = 0; j < BATCH; j++) row[j] = first + j < top_k ? pos[first + j] : -1;
+#pragma unroll
+                for (u32 j = 0; j < BATCH; j++)
+                    if (row[j] >= 0) x[j] = *(const float4 *)(a.rows.at(row[j], 0) + c);
+#pragma unroll
+                for (u32 j = 0; j < BATCH; j++)
+                    if (row[j] >= 0) y = fma4(weights[first + j], x[j], y);
             }
-            if (a.has_shared) {
-                float4 x = *(const float4 *)(a.shared.at(t, 0) + c);
-                y.x = fmaf(gate, x.x, y.x), y.y = fmaf(gate, x.y, y.y), y.z = fmaf(gate, x.z, y.z), y.w = fmaf(gate, x.w, y.w);
-            }
+            if (a.has_shared) y = fma4(gate, *(const float4 *)(a.shared.at(t, 0) + c), y);
             float4 *out = (float4 *)(a.out.at(t, 0) + c);
-            if (a.accumulate) { float4 o = *out; y.x += o.x, y.y += o.y, y.z += o.z, y.w += o.w; }
+            if (a.accumulate) y = fma4(1.0f, *out, y);
             *out = y;
         }
         return;

@@ -1,12 +1,12 @@
 // The plan: which row of which expert's product each routed entry becomes. What every word means is argon_plan's matter;
 // these kernels leave the same bytes.
 //
-// A block of 1024 threads for each block of 1024 entries, whatever the variant; the default has one more, for the sizes, and
-// at least 16, to share the writing of tiles and padding. A kernel runs its code once, so fetching the code counts: no loop is unrolled.
-//   default   alone    one launch: every block counts all entries itself            (few blocks)
-//             clustered   one launch: four blocks count for each other              (many, compute capability 9.0)
-//             hist, place      every block adds up the counts of the others          (some)
-//             hist, sums, place    a thread for each expert adds them up once        (many)
+// Entries are counted by blocks of 1024. A kernel takes as long as a multiprocessor has instructions and scattered stores to
+// issue, so the default has a block of threads for 256 entries, and one more for the sizes; and every one of them finds out
+// where experts begin.
+//   default   alone           one launch: every block of threads counts all entries itself      (few entries)
+//             hist, place           every block of threads adds up the counts of all blocks      (some)
+//             hist, sums, place     a thread for each expert adds them up once                   (many)
 //   serial    hist, scan, clear, place_serial     packed    hist, scan, place_packed     fused    hist_scan, place_match
 #include "rank.cuh"
 #include "view.cuh"
@@ -21,28 +21,50 @@ struct PlanArgs {
     u32 *sw;                    // [R]
     i32 *pos;                   // [T*K]
     u32 *meta;                  // [11]
+    u32 *pairs;                 // scratch [blocks, E / 2 rounded up]: bcnt of two experts in a word; or [blocks, E]: entries in
+                                // earlier blocks
     u32 *totals;                // scratch [E]: entries of each expert
     u32 *left;                  // scratch [blocks, 2]: skipped and rejected entries of each block
     u32 entries, top_k, experts, tile, blocks;
 };
 AS_HOST(PlanArgs, PLAN_ARGS);
 
-DEVICE i32 expert_of(i32 id, u32 experts) { return id >= 0 && (u32)id < experts ? id : -1; }
-// The entry of this thread, and its id; -1 beyond the end.
-DEVICE u32 entry() { return blockIdx.x * BLOCK + threadIdx.x; }
-DEVICE i32 entry_id(const PlanArgs &a) { return entry() < a.entries ? a.ids[entry()] : -1; }
+extern __shared__ u32 memory[];
 
-// The sum over the block, for all threads.
-DEVICE u32 block_add(u32 x) {
-    __shared__ u32 parts[32];
-    x = __reduce_add_sync(~0u, x);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
-    __syncthreads();
-    return __reduce_add_sync(~0u, parts[threadIdx.x % 32]);
+DEVICE i32 expert_of(i32 id, u32 experts) { return id >= 0 && (u32)id < experts ? id : -1; }
+// The entry of this thread.
+DEVICE u32 entry() { return blockIdx.x * blockDim.x + threadIdx.x; }
+// The id of an entry; -1 beyond the end.
+DEVICE i32 id_of(const PlanArgs &a, u32 entry) { return entry < a.entries ? a.ids[entry] : -1; }
+
+// ---- experts to tiles ------------------------------------------------------------------------------------------------
+
+// Of every expert, at the beginning of shared memory: its first row plus its entries in earlier blocks [E], its entries [E],
+// its first tile [E + 1].
+struct Layout {
+    u32 *row, *count, *first_tile;
+};
+DEVICE Layout layout_of(u32 experts) { return {memory, memory + experts, memory + 2 * experts}; }
+DEVICE u32 layout_words(u32 experts) { return 3 * experts + 1; }
+
+// Two neighbouring experts: their entries, and those in earlier blocks. 0 beyond the last expert.
+struct Pair {
+    u32 all[2], earlier[2];
+};
+
+// Kept entries, active experts, most entries of an expert; skipped and rejected entries.
+DEVICE u32 *sizes() {
+    __shared__ u32 words[5];
+    return words;
 }
-// The sum over the threads before this one.
-DEVICE u32 block_before(u32 x) {
+DEVICE void clear_sizes() {
+    if (threadIdx.x < 5) sizes()[threadIdx.x] = 0;
+}
+// Of an entry without an expert.
+DEVICE void count_left(u32 *left, i32 id) { atomicAdd(&left[id != -1], 1); }
+
+// The sum over the threads before this one, and over all.
+DEVICE u32 block_before(u32 x, u32 &all) {
     __shared__ u32 parts[32];
     const u32 lane = threadIdx.x % 32;
     u32 sum = x;
@@ -51,56 +73,57 @@ DEVICE u32 block_before(u32 x) {
         const u32 other = __shfl_up_sync(~0u, sum, d);
         if (lane >= d) sum += other;
     }
-    __syncthreads();
     if (lane == 31) parts[threadIdx.x / 32] = sum;
     __syncthreads();
-    u32 warps = lane < threadIdx.x / 32 ? parts[lane] : 0;
-    return __reduce_add_sync(~0u, warps) + sum - x;
+    const u32 part = lane < blockDim.x / 32 ? parts[lane] : 0;
+    all = __reduce_add_sync(~0u, part);
+    return __reduce_add_sync(~0u, lane < threadIdx.x / 32 ? part : 0) + sum - x;
 }
 
-// From counts [E] to the first tile of each expert [E + 1], both in shared memory.
-DEVICE void lay_out(const PlanArgs &a, const u32 *counts, u32 *first_tile) {
-    const u32 each = (a.experts + BLOCK - 1) / BLOCK, begin = min(threadIdx.x * each, a.experts), end = min(begin + each, a.experts);
-    u32 mine = 0;
+// Fills the layout from `counts`, which gives the pair that begins with an expert; `sized`: the first three sizes as well.
+// The number of tiles.
+template <typename Counts> DEVICE u32 lay_out(const PlanArgs &a, const Layout &l, bool sized, Counts counts) {
+    u32 next = 0;
 #pragma unroll 1
-    for (u32 e = begin; e < end; e++) mine += first_tile[e] = (counts[e] + a.tile - 1) / a.tile;
-    u32 next = block_before(mine);
-#pragma unroll 1
-    for (u32 e = begin; e < end; e++) {
-        const u32 tiles = first_tile[e];
-        first_tile[e] = next, next += tiles;
+    for (u32 first = 0; first < a.experts; first += 2 * blockDim.x) {
+        const u32 e = first + 2 * threadIdx.x;
+        const Pair p = counts(e);
+        const u32 tiles[2] = {(p.all[0] + a.tile - 1) / a.tile, (p.all[1] + a.tile - 1) / a.tile};
+        u32 all;
+        u32 tile = next + block_before(tiles[0] + tiles[1], all);
+        next += all;
+#pragma unroll
+        for (u32 j = 0; j < 2; j++) {
+            if (e + j < a.experts) l.row[e + j] = tile * a.tile + p.earlier[j], l.count[e + j] = p.all[j], l.first_tile[e + j] = tile;
+            tile += tiles[j];
+        }
+        if (threadIdx.x == 0) l.first_tile[a.experts] = next;
+        if (sized) {
+            const u32 kept = __reduce_add_sync(~0u, p.all[0] + p.all[1]), active = __reduce_add_sync(~0u, (p.all[0] > 0) + (p.all[1] > 0));
+            const u32 largest = __reduce_max_sync(~0u, max(p.all[0], p.all[1]));
+            if (threadIdx.x % 32 == 0) atomicAdd(&sizes()[0], kept), atomicAdd(&sizes()[1], active), atomicMax(&sizes()[2], largest);
+        }
+        __syncthreads();
     }
-    if (threadIdx.x == BLOCK - 1) first_tile[a.experts] = next;
-    __syncthreads();
+    return next;
 }
 
-// eoff and meta: by one block.
-DEVICE void write_sizes(const PlanArgs &a, const u32 *counts, const u32 *first_tile, u32 skipped, u32 rejected) {
-    __shared__ u32 sums[3];
-    if (threadIdx.x < 3) sums[threadIdx.x] = 0;
-    __syncthreads();
-    u32 kept = 0, active = 0, largest = 0;
+// eoff and meta: by one block of threads.
+DEVICE void write_sizes(const PlanArgs &a, const Layout &l, u32 tiles) {
 #pragma unroll 1
-    for (u32 e = threadIdx.x; e < a.experts; e += BLOCK) {
-        a.eoff[e] = first_tile[e] * a.tile;
-        kept += counts[e], active += counts[e] > 0, largest = max(largest, counts[e]);
-    }
-    kept = __reduce_add_sync(~0u, kept), active = __reduce_add_sync(~0u, active), largest = __reduce_max_sync(~0u, largest);
-    if (threadIdx.x % 32 == 0) atomicAdd(&sums[0], kept), atomicAdd(&sums[1], active), atomicMax(&sums[2], largest);
-    __syncthreads();
+    for (u32 e = threadIdx.x; e <= a.experts; e += blockDim.x) a.eoff[e] = l.first_tile[e] * a.tile;
     if (threadIdx.x == 0) {
-        const u32 n = first_tile[a.experts];
-        a.eoff[a.experts] = n * a.tile;
-        const u32 words[META_WORDS] = {n, n * a.tile, sums[0], sums[1], sums[2], a.tile, a.blocks, a.entries, skipped, rejected, 0};
+        const u32 *s = sizes();
+        const u32 words[META_WORDS] = {tiles, tiles * a.tile, s[0], s[1], s[2], a.tile, a.blocks, a.entries, s[3], s[4], 0};
         for (u32 i = 0; i < META_WORDS; i++) a.meta[i] = words[i];
     }
 }
 // Tiles and padding rows: a warp for an expert.
-DEVICE void write_tiles(const PlanArgs &a, const u32 *counts, const u32 *first_tile, bool padding, u32 thread, u32 threads) {
+DEVICE void write_tiles(const PlanArgs &a, const Layout &l, bool padding, u32 thread, u32 threads) {
     const u32 lane = thread % 32;
 #pragma unroll 1
     for (u32 e = thread / 32; e < a.experts; e += threads / 32) {
-        const u32 count = counts[e], first = first_tile[e], end = first_tile[e + 1];
+        const u32 count = l.count[e], first = l.first_tile[e], end = l.first_tile[e + 1];
 #pragma unroll 1
         for (u32 i = first + lane; i < end; i += 32)
             a.tiles[3 * i] = e, a.tiles[3 * i + 1] = i * a.tile, a.tiles[3 * i + 2] = min(a.tile, count - (i - first) * a.tile);
@@ -109,230 +132,232 @@ DEVICE void write_tiles(const PlanArgs &a, const u32 *counts, const u32 *first_t
     }
 }
 // This thread's entry to its row.
-DEVICE void write_entry(const PlanArgs &a, i32 expert, u32 row) {
+DEVICE void write_entry(const PlanArgs &a, i32 expert, u32 row, u32 token, u32 weight) {
     const u32 i = entry();
     if (i >= a.entries) return;
     a.pos[i] = expert < 0 ? -1 : (i32)row;
-    if (expert >= 0) a.stok[row] = i / a.top_k, a.sw[row] = a.weights[i];
+    if (expert >= 0) a.stok[row] = token, a.sw[row] = weight;
+}
+DEVICE void write_entry(const PlanArgs &a, i32 expert, u32 row) {
+    const u32 i = entry();
+    write_entry(a, expert, row, i / a.top_k, i < a.entries ? a.weights[i] : 0);
 }
 
-extern __shared__ u32 memory[];
+// ---- the default -----------------------------------------------------------------------------------------------------
 
-// bcnt of one block of entries.
+// bcnt of one block of entries, by 1024 threads. Shared memory: counts [E], to an even number.
 extern "C" __global__ void __launch_bounds__(1024) plan_hist(const __grid_constant__ PlanArgs a) {
-    u32 *counts = memory; // [E]
+    u32 *counts = memory;
+    __shared__ u32 left[2];
+    const u32 pairs = (a.experts + 1) / 2;
+    before_next(); // waits with this kernel for those before it: neither takes anybody's place
 #pragma unroll 1
-    for (u32 e = threadIdx.x; e < a.experts; e += BLOCK) counts[e] = 0;
-    after_previous();
-    before_next();
+    for (u32 e = threadIdx.x; e < 2 * pairs; e += BLOCK) counts[e] = 0;
+    if (threadIdx.x < 2) left[threadIdx.x] = 0;
     __syncthreads();
-    const i32 id = entry_id(a), expert = expert_of(id, a.experts);
+    after_previous();
+    const i32 id = id_of(a, entry()), expert = expert_of(id, a.experts);
     if (expert >= 0) atomicAdd(&counts[expert], 1);
-    const u32 skipped = block_add(entry() < a.entries && id == -1), rejected = block_add(id != -1 && expert < 0);
-    if (threadIdx.x == 0) a.left[2 * blockIdx.x] = skipped, a.left[2 * blockIdx.x + 1] = rejected;
+    else if (entry() < a.entries) count_left(left, id);
+    __syncthreads();
+#pragma unroll 1
+    for (u32 p = threadIdx.x; p < pairs; p += BLOCK) a.pairs[(u64)blockIdx.x * pairs + p] = counts[2 * p] | counts[2 * p + 1] << 16;
 #pragma unroll 1
     for (u32 e = threadIdx.x; e < a.experts; e += BLOCK) a.bcnt[(u64)blockIdx.x * a.experts + e] = counts[e];
+    if (threadIdx.x < 2) a.left[2 * blockIdx.x + threadIdx.x] = left[threadIdx.x];
 }
 
-DEVICE void sum_left(const PlanArgs &a, u32 *skipped, u32 *rejected) {
-    u32 s = 0, r = 0;
-    for (u32 b = threadIdx.x; b < a.blocks; b += BLOCK) s += a.left[2 * b], r += a.left[2 * b + 1];
-    *skipped = block_add(s), *rejected = block_add(r);
+// Adds left to the sizes.
+DEVICE void sum_left(const PlanArgs &a) {
+#pragma unroll 1
+    for (u32 b = threadIdx.x; b < a.blocks; b += blockDim.x) atomicAdd(&sizes()[3], a.left[2 * b]), atomicAdd(&sizes()[4], a.left[2 * b + 1]);
 }
 
-// totals, and boff as the entries in earlier blocks: a thread for an expert.
+// totals, and entries in earlier blocks in place of pairs: a thread for an expert.
 extern "C" __global__ void plan_sums(const __grid_constant__ PlanArgs a) {
+    constexpr u32 AHEAD = 16; // counts that are on their way together
     const u32 e = blockIdx.x * blockDim.x + threadIdx.x;
     after_previous();
     before_next();
     if (e >= a.experts) return;
     u32 sum = 0;
-#pragma unroll 8
-    for (u32 b = 0; b < a.blocks; b++) {
-        a.boff[(u64)b * a.experts + e] = sum;
-        sum += a.bcnt[(u64)b * a.experts + e];
+#pragma unroll 1
+    for (u32 first = 0; first < a.blocks; first += AHEAD) {
+        u32 counts[AHEAD];
+#pragma unroll
+        for (u32 j = 0; j < AHEAD; j++) counts[j] = first + j < a.blocks ? a.bcnt[(u64)(first + j) * a.experts + e] : 0;
+#pragma unroll
+        for (u32 j = 0; j < AHEAD; j++) {
+            if (first + j < a.blocks) a.pairs[(u64)(first + j) * a.experts + e] = sum;
+            sum += counts[j];
+        }
     }
     a.totals[e] = sum;
 }
 
-// The rest of the default: counts of all and of the earlier blocks are in shared memory.
-DEVICE void finish(const PlanArgs &a, u32 *counts, u32 *before, u32 *first_tile, u32 *counters, i32 expert, u32 rank, u32 skipped, u32 rejected) {
-    lay_out(a, counts, first_tile);
-    if (blockIdx.x == gridDim.x - 1) write_sizes(a, counts, first_tile, skipped, rejected);
-    if (blockIdx.x < a.blocks)
+// Threads of the other kernels, one an entry, and how many blocks of them a block of entries has.
+constexpr u32 THREADS = PLAN_THREADS, SHARES = BLOCK / THREADS;
+static_assert(BLOCK % THREADS == 0 && THREADS % 128 == 0, "whole blocks of threads, and whole words of counters");
+
+// An entry, and where it is. Shared memory, behind the layout: entries of the same block of entries before this block of threads
+// [E]; counters [THREADS / 128][E].
+struct Place {
+    Layout layout;
+    u32 *before, *counters;
+    u32 block, share; // of entries, and which of its blocks of threads
+    bool last;        // no entries: the sizes
+    u32 token, weight, rank;
+    i32 expert;
+};
+// Words of shared memory behind the layout.
+DEVICE u32 place_words(u32 experts) { return (1 + THREADS / 128) * experts; }
+
+// What needs no memory but shared memory; `words` of that behind the layout are cleared.
+DEVICE Place place_of(const PlanArgs &a, u32 words) {
+    Place p;
+    p.layout = layout_of(a.experts);
+    p.before = memory + layout_words(a.experts), p.counters = p.before + a.experts;
+    p.block = blockIdx.x / SHARES, p.share = blockIdx.x % SHARES, p.last = blockIdx.x == gridDim.x - 1;
+    p.token = entry() / a.top_k;
+    clear_sizes();
 #pragma unroll 1
-        for (u32 e = threadIdx.x; e < a.experts; e += BLOCK) a.boff[(u64)blockIdx.x * a.experts + e] = first_tile[e] * a.tile + before[e];
-    write_tiles(a, counts, first_tile, true, blockIdx.x * BLOCK + threadIdx.x, gridDim.x * BLOCK);
-    const u32 row = expert < 0 ? 0 : first_tile[expert] * a.tile + before[expert] + match_before(counters, a.experts, expert) + rank;
-    write_entry(a, expert, row);
+    for (u32 i = threadIdx.x; i < words; i += THREADS) p.before[i] = 0;
+    __syncthreads();
+    return p;
+}
+DEVICE void load_entry(const PlanArgs &a, Place &p) {
+    p.expert = expert_of(id_of(a, entry()), a.experts);
+    p.weight = entry() < a.entries ? a.weights[entry()] : 0;
+}
+// Everything that is written once the layout is there.
+DEVICE void finish(const PlanArgs &a, const Place &p, u32 tiles) {
+    u32 row = 0;
+    if (p.expert >= 0) row = p.layout.row[p.expert] + p.before[p.expert] + match_before(p.counters, a.experts, p.expert) + p.rank;
+    write_entry(a, p.expert, row, p.token, p.weight);
+    if (p.last) write_sizes(a, p.layout, tiles);
+    else if (p.share == 0 && p.block < a.blocks)
+#pragma unroll 1
+        for (u32 e = threadIdx.x; e < a.experts; e += THREADS) a.boff[(u64)p.block * a.experts + e] = p.layout.row[e];
+    write_tiles(a, p.layout, true, entry(), gridDim.x * THREADS);
 }
 
-// Blocks of entries whose ids a thread fetches before it counts them.
-constexpr u32 AHEAD = 5;
-
-// Shared memory of the default: counts [E], before [E], first_tile [E + 1], counters [8][E].
-extern "C" __global__ void __launch_bounds__(1024) plan_alone(const __grid_constant__ PlanArgs a) {
-    u32 *counts = memory, *before = counts + a.experts, *first_tile = before + a.experts, *counters = first_tile + a.experts + 1;
-#pragma unroll 1
-    for (u32 e = threadIdx.x; e < 2 * a.experts; e += BLOCK) counts[e] = 0;
-    match_clear(counters, a.experts);
+// Behind what place_of has in shared memory: entries of earlier blocks, of this one from this block of threads on, of later ones
+// [3][E].
+extern "C" __global__ void __launch_bounds__(THREADS) plan_alone(const __grid_constant__ PlanArgs a) {
+    constexpr u32 AHEAD = 5; // entries that are on their way together
+    Place p = place_of(a, place_words(a.experts) + 3 * a.experts);
+    u32 *earlier = p.before + place_words(a.experts), *rest = earlier + a.experts, *later = rest + a.experts;
     after_previous();
     before_next();
-    __syncthreads();
-    const i32 expert = expert_of(entry_id(a), a.experts);
-    u32 skipped = 0, rejected = 0;
+    load_entry(a, p);
+    const u32 begin = p.block * BLOCK, mine = blockIdx.x * THREADS;
 #pragma unroll 1
-    for (u32 first = 0; first < a.blocks; first += AHEAD) {
-        i32 ids[AHEAD]; // on their way together
+    for (u32 first = 0; first < a.entries; first += AHEAD * THREADS) {
+        i32 ids[AHEAD];
+#pragma unroll
+        for (u32 j = 0; j < AHEAD; j++) ids[j] = id_of(a, first + j * THREADS + threadIdx.x);
 #pragma unroll
         for (u32 j = 0; j < AHEAD; j++) {
-            const u32 i = (first + j) * BLOCK + threadIdx.x;
-            ids[j] = i < a.entries ? a.ids[i] : 0;
-        }
-#pragma unroll
-        for (u32 j = 0; j < AHEAD; j++) {
-            const u32 b = first + j;
-            if (b * BLOCK + threadIdx.x >= a.entries) break;
-            const i32 other = expert_of(ids[j], a.experts);
-            if (other < 0) skipped += ids[j] == -1, rejected += ids[j] != -1;
-            else if (b < blockIdx.x) atomicAdd(&before[other], 1);
-            else if (b > blockIdx.x) atomicAdd(&counts[other], 1);
+            const u32 at = first + j * THREADS;
+            u32 *to = at < begin ? earlier : at < mine ? p.before : at < begin + BLOCK ? rest : later;
+            const i32 expert = expert_of(ids[j], a.experts);
+            if (expert >= 0) atomicAdd(&to[expert], 1);
+            else if (p.last && at + threadIdx.x < a.entries) count_left(sizes() + 3, ids[j]);
         }
     }
-    const u32 rank = match_count(counters, a.experts, expert);
+    p.rank = match_count(p.counters, a.experts, p.expert);
     __syncthreads();
-#pragma unroll 1
-    for (u32 e = threadIdx.x; e < a.experts; e += BLOCK) {
-        const u32 own = match_total(counters, a.experts, e);
-        counts[e] += before[e] + own;
-        if (blockIdx.x < a.blocks) a.bcnt[(u64)blockIdx.x * a.experts + e] = own;
-    }
-    if (blockIdx.x == gridDim.x - 1) skipped = block_add(skipped), rejected = block_add(rejected);
-    __syncthreads();
-    finish(a, counts, before, first_tile, counters, expert, rank, skipped, rejected);
-}
-
-// Thread blocks that share the counting of other blocks' entries: a cluster, whose members read each other's shared memory.
-#if CAPABILITY >= 90
-constexpr u32 CLUSTER = PLAN_CLUSTER;
-DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
-DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
-DEVICE u32 word_of(const u32 *word, u32 member) {
-    u32 address, r;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(word)), "r"(member));
-    asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(r) : "r"(address) : "memory");
-    return r;
-}
-
-// As plan_alone, whose shared memory it begins with. Behind that are, of the blocks that this member counts, entries before
-// and after the cluster [2][E], and its own entries [E].
-extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(1024) plan_clustered(const __grid_constant__ PlanArgs a) {
-    u32 *counts = memory, *before = counts + a.experts, *first_tile = before + a.experts, *counters = first_tile + a.experts + 1;
-    u32 *earlier = counters + MATCH_WORDS * a.experts, *later = earlier + a.experts, *own = later + a.experts;
-    __shared__ u32 left[2];
-#pragma unroll 1
-    for (u32 e = threadIdx.x; e < 2 * a.experts; e += BLOCK) earlier[e] = 0;
-    match_clear(counters, a.experts);
-    after_previous();
-    before_next();
-    __syncthreads();
-    const u32 member = blockIdx.x % CLUSTER, first_block = blockIdx.x - member;
-    const i32 expert = expert_of(entry_id(a), a.experts);
-    u32 skipped = 0, rejected = 0;
-#pragma unroll 1
-    for (u32 first = member; first < a.blocks; first += CLUSTER * AHEAD) {
-        i32 ids[AHEAD]; // on their way together
+    const bool counts = p.share == 0 && p.block < a.blocks;
+    const u32 tiles = lay_out(a, p.layout, p.last, [&](u32 e) {
+        Pair pair = {};
 #pragma unroll
-        for (u32 j = 0; j < AHEAD; j++) {
-            const u32 i = (first + j * CLUSTER) * BLOCK + threadIdx.x;
-            ids[j] = i < a.entries ? a.ids[i] : 0;
-        }
-#pragma unroll
-        for (u32 j = 0; j < AHEAD; j++) {
-            const u32 b = first + j * CLUSTER;
-            if (b * BLOCK + threadIdx.x >= a.entries) break;
-            const i32 other = expert_of(ids[j], a.experts);
-            if (other < 0) skipped += ids[j] == -1, rejected += ids[j] != -1;
-            else if (b < first_block) atomicAdd(&earlier[other], 1);
-            else if (b > blockIdx.x) atomicAdd(&later[other], 1);
-        }
-    }
-    const u32 rank = match_count(counters, a.experts, expert);
-    if (blockIdx.x + CLUSTER >= gridDim.x) {
-        skipped = block_add(skipped), rejected = block_add(rejected);
-        if (threadIdx.x == 0) left[0] = skipped, left[1] = rejected;
-    }
-    __syncthreads();
-#pragma unroll 1
-    for (u32 e = threadIdx.x; e < a.experts; e += BLOCK) {
-        own[e] = match_total(counters, a.experts, e);
-        if (blockIdx.x < a.blocks) a.bcnt[(u64)blockIdx.x * a.experts + e] = own[e];
-    }
-    cluster_arrive();
-    cluster_wait();
-#pragma unroll 1
-    for (u32 e = threadIdx.x; e < a.experts; e += BLOCK) {
-        u32 all = 0, prior = 0;
-#pragma unroll
-        for (u32 m = 0; m < CLUSTER; m++) {
-            const u32 e0 = word_of(&earlier[e], m), e1 = word_of(&later[e], m), e2 = word_of(&own[e], m);
-            all += e0 + e1 + e2, prior += e0 + (m < member ? e2 : 0);
-        }
-        counts[e] = all, before[e] = prior;
-    }
-    skipped = rejected = 0;
-    if (blockIdx.x == gridDim.x - 1)
-#pragma unroll
-        for (u32 m = 0; m < CLUSTER; m++) skipped += word_of(&left[0], m), rejected += word_of(&left[1], m);
-    cluster_arrive(); // has read what others hold
-    __syncthreads();
-    finish(a, counts, before, first_tile, counters, expert, rank, skipped, rejected);
-    cluster_wait(); // others have, too
-}
-#endif
-
-// After plan_hist and, with many blocks, plan_sums.
-DEVICE void place(const PlanArgs &a, bool summed) {
-    u32 *counts = memory, *before = counts + a.experts, *first_tile = before + a.experts, *counters = first_tile + a.experts + 1;
-    match_clear(counters, a.experts);
-    after_previous();
-    before_next();
-    __syncthreads();
-    const i32 expert = expert_of(entry_id(a), a.experts);
-    const u32 rank = match_count(counters, a.experts, expert);
-#pragma unroll 1
-    for (u32 e = threadIdx.x; e < a.experts; e += BLOCK) {
-        u32 earlier = 0, all = 0;
-        if (summed) {
-            all = a.totals[e], earlier = blockIdx.x < a.blocks ? a.boff[(u64)blockIdx.x * a.experts + e] : 0;
-        } else {
-#pragma unroll 10
-            for (u32 b = 0; b < a.blocks; b++) {
-                const u32 count = a.bcnt[(u64)b * a.experts + e];
-                all += count, earlier += b < blockIdx.x ? count : 0;
+        for (u32 j = 0; j < 2; j++)
+            if (e + j < a.experts) {
+                const u32 own = p.before[e + j] + rest[e + j];
+                pair.earlier[j] = earlier[e + j], pair.all[j] = earlier[e + j] + own + later[e + j];
+                if (counts) a.bcnt[(u64)p.block * a.experts + e + j] = own;
             }
-        }
-        counts[e] = all, before[e] = earlier;
-    }
-    u32 skipped = 0, rejected = 0;
-    if (blockIdx.x == gridDim.x - 1) sum_left(a, &skipped, &rejected);
-    __syncthreads();
-    finish(a, counts, before, first_tile, counters, expert, rank, skipped, rejected);
+        return pair;
+    });
+    finish(a, p, tiles);
 }
-extern "C" __global__ void __launch_bounds__(1024) plan_place(const __grid_constant__ PlanArgs a) { place(a, false); }
-extern "C" __global__ void __launch_bounds__(1024) plan_place_summed(const __grid_constant__ PlanArgs a) { place(a, true); }
+
+// Counts of two experts in so many blocks are on their way together.
+constexpr u32 AHEAD = 24;
+DEVICE void load_pairs(const PlanArgs &a, u32 first, u32 pair, u32 *counts) {
+    const u32 pairs = (a.experts + 1) / 2;
+    const u32 *from = a.pairs + (u64)first * pairs + pair;
+#pragma unroll
+    for (u32 j = 0; j < AHEAD; j++) {
+        counts[j] = first + j < a.blocks && pair < pairs ? *from : 0;
+        from += pairs;
+    }
+}
+// After plan_hist and, with many blocks, plan_sums.
+template <bool SUMMED> DEVICE void place(const PlanArgs &a, Place &p) {
+    load_entry(a, p);
+    i32 ids[SHARES - 1]; // of the block's entries before
+#pragma unroll
+    for (u32 j = 0; j < SHARES - 1; j++) ids[j] = j < p.share ? id_of(a, p.block * BLOCK + j * THREADS + threadIdx.x) : -1;
+    u32 counts[AHEAD];
+    if (!SUMMED) load_pairs(a, 0, threadIdx.x, counts);
+    p.rank = match_count(p.counters, a.experts, p.expert);
+#pragma unroll
+    for (u32 j = 0; j < SHARES - 1; j++)
+        if (expert_of(ids[j], a.experts) >= 0) atomicAdd(&p.before[ids[j]], 1);
+    if (p.last) sum_left(a);
+    const u32 tiles = lay_out(a, p.layout, p.last, [&](u32 e) {
+        Pair pair = {};
+        if (SUMMED) {
+#pragma unroll
+            for (u32 j = 0; j < 2; j++)
+                if (e + j < a.experts) pair.all[j] = a.totals[e + j], pair.earlier[j] = p.block < a.blocks ? a.pairs[(u64)p.block * a.experts + e + j] : 0;
+            return pair;
+        }
+#pragma unroll 1
+        for (u32 first = 0; first < a.blocks; first += AHEAD) {
+            if (first > 0 || e >= 2 * THREADS) load_pairs(a, first, e / 2, counts);
+            u32 all = 0, earlier = 0; // of two experts; a block has at most 1024
+#pragma unroll
+            for (u32 j = 0; j < AHEAD; j++) all += counts[j], earlier += first + j < p.block ? counts[j] : 0;
+            pair.all[0] += all & 0xffff, pair.all[1] += all >> 16, pair.earlier[0] += earlier & 0xffff, pair.earlier[1] += earlier >> 16;
+        }
+        return pair;
+    });
+    finish(a, p, tiles);
+}
+static_assert(AHEAD * BLOCK < 1 << 16, "sums of counts are half a word");
+extern "C" __global__ void __launch_bounds__(THREADS) plan_place(const __grid_constant__ PlanArgs a) {
+    Place p = place_of(a, place_words(a.experts));
+    after_previous();
+    before_next();
+    place<false>(a, p);
+}
+extern "C" __global__ void __launch_bounds__(THREADS) plan_place_summed(const __grid_constant__ PlanArgs a) {
+    Place p = place_of(a, place_words(a.experts));
+    after_previous();
+    before_next();
+    place<true>(a, p);
+}
 
 // ---- the other variants --------------------------------------------------------------------------------------------
 
-// One block: everything but pos and the rows of entries, from bcnt. Shared memory: counts [E], first_tile [E + 1].
-DEVICE void scan(const PlanArgs &a, u32 *counts, u32 *first_tile, bool padding, u32 skipped, u32 rejected) {
-    lay_out(a, counts, first_tile);
-    write_sizes(a, counts, first_tile, skipped, rejected);
-    for (u32 i = threadIdx.x; i < a.blocks * a.experts; i += BLOCK) a.boff[i] += first_tile[i % a.experts] * a.tile;
-    write_tiles(a, counts, first_tile, padding, threadIdx.x, BLOCK);
+// One block of threads: everything but pos and the rows of entries, once all counts are in the layout and left in the sizes.
+DEVICE void scan(const PlanArgs &a, const Layout &l, bool padding) {
+    const u32 tiles = lay_out(a, l, true, [&](u32 e) {
+        Pair pair = {};
+        if (e < a.experts) pair.all[0] = l.count[e];
+        if (e + 1 < a.experts) pair.all[1] = l.count[e + 1];
+        return pair;
+    });
+    write_sizes(a, l, tiles);
+    for (u32 i = threadIdx.x; i < a.blocks * a.experts; i += BLOCK) a.boff[i] += l.row[i % a.experts];
+    write_tiles(a, l, padding, threadIdx.x, BLOCK);
 }
 DEVICE void scan_counts(const PlanArgs &a, bool padding) {
-    u32 *counts = memory, *first_tile = counts + a.experts;
+    const Layout l = layout_of(a.experts);
+    clear_sizes();
+    __syncthreads();
     after_previous();
     before_next();
 #pragma unroll 1
@@ -342,24 +367,24 @@ DEVICE void scan_counts(const PlanArgs &a, bool padding) {
             a.boff[(u64)b * a.experts + e] = sum;
             sum += a.bcnt[(u64)b * a.experts + e];
         }
-        counts[e] = sum;
+        l.count[e] = sum;
     }
-    u32 skipped, rejected;
-    sum_left(a, &skipped, &rejected);
+    sum_left(a);
     __syncthreads();
-    scan(a, counts, first_tile, padding, skipped, rejected);
+    scan(a, l, padding);
 }
 extern "C" __global__ void __launch_bounds__(1024) plan_scan(const __grid_constant__ PlanArgs a) { scan_counts(a, true); }
 extern "C" __global__ void __launch_bounds__(1024) plan_scan_bare(const __grid_constant__ PlanArgs a) { scan_counts(a, false); }
 
-// `fused`: hist and scan as one block.
+// `fused`: hist and scan as one block of threads. Shared memory: the layout, and counts of one block of entries [E].
 extern "C" __global__ void __launch_bounds__(1024) plan_hist_scan(const __grid_constant__ PlanArgs a) {
-    u32 *counts = memory, *first_tile = counts + a.experts, *own = first_tile + a.experts + 1;
+    const Layout l = layout_of(a.experts);
+    u32 *own = memory + layout_words(a.experts);
+    clear_sizes();
     after_previous();
     before_next();
 #pragma unroll 1
-    for (u32 e = threadIdx.x; e < a.experts; e += BLOCK) counts[e] = 0;
-    u32 skipped = 0, rejected = 0;
+    for (u32 e = threadIdx.x; e < a.experts; e += BLOCK) l.count[e] = 0;
     for (u32 b = 0; b < a.blocks; b++) {
 #pragma unroll 1
         for (u32 e = threadIdx.x; e < a.experts; e += BLOCK) own[e] = 0;
@@ -368,19 +393,18 @@ extern "C" __global__ void __launch_bounds__(1024) plan_hist_scan(const __grid_c
         if (i < a.entries) {
             const i32 id = a.ids[i], expert = expert_of(id, a.experts);
             if (expert >= 0) atomicAdd(&own[expert], 1);
-            else skipped += id == -1, rejected += id != -1;
+            else count_left(sizes() + 3, id);
         }
         __syncthreads();
 #pragma unroll 1
         for (u32 e = threadIdx.x; e < a.experts; e += BLOCK) {
-            a.bcnt[(u64)b * a.experts + e] = own[e], a.boff[(u64)b * a.experts + e] = counts[e];
-            counts[e] += own[e];
+            a.bcnt[(u64)b * a.experts + e] = own[e], a.boff[(u64)b * a.experts + e] = l.count[e];
+            l.count[e] += own[e];
         }
         __syncthreads();
     }
-    skipped = block_add(skipped), rejected = block_add(rejected);
     __syncthreads();
-    scan(a, counts, first_tile, true, skipped, rejected);
+    scan(a, l, true);
 }
 
 // `serial`: every row is padding first.
@@ -394,7 +418,7 @@ extern "C" __global__ void __launch_bounds__(1024) plan_place_serial(const __gri
     __shared__ i32 ids[BLOCK];
     after_previous();
     before_next();
-    const i32 expert = expert_of(entry_id(a), a.experts);
+    const i32 expert = expert_of(id_of(a, entry()), a.experts);
     ids[threadIdx.x] = expert;
     __syncthreads();
     u32 rank = 0;
@@ -410,9 +434,9 @@ extern "C" __global__ void __launch_bounds__(1024) plan_place_packed(const __gri
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     after_previous();
     before_next();
-    const i32 expert = expert_of(entry_id(a), a.experts);
+    const i32 expert = expert_of(id_of(a, entry()), a.experts);
     ids[threadIdx.x] = expert;
-    for (u32 i = threadIdx.x; i < MATCH_WORDS * a.experts; i += BLOCK) counters[i] = 0;
+    for (u32 i = threadIdx.x; i < PLAN_COUNTERS * a.experts; i += BLOCK) counters[i] = 0;
     __syncthreads();
     u32 rank = 0;
     for (u32 i = 0; i < lane; i++) rank += ids[32 * warp + i] == expert;
@@ -435,7 +459,7 @@ extern "C" __global__ void __launch_bounds__(1024) plan_place_match(const __grid
     after_previous();
     before_next();
     __syncthreads();
-    const i32 expert = expert_of(entry_id(a), a.experts);
+    const i32 expert = expert_of(id_of(a, entry()), a.experts);
     const u32 rank = match_count(memory, a.experts, expert);
     __syncthreads();
     const u32 row = expert < 0 ? 0 : a.boff[(u64)blockIdx.x * a.experts + expert] + match_before(memory, a.experts, expert) + rank;

@@ -27,6 +27,29 @@ DEVICE void set(const Floats &t, u32 row, u32 group, u32 col, float value) {
     else t.first[at] = value;
 }
 
+// Whether all rows are whole quads: four f32 columns that begin at a multiple of 16 bytes, moved by one instruction.
+DEVICE bool in_quads(const Floats &t) {
+    const bool apart = t.row_stride % 4 || (t.groups > 1 && t.group_stride % 4);
+    return !(t.half || t.cols % 4 || apart || (u64)t.first % 16);
+}
+// The quad from column c on; of a row that is not in quads, as many columns as it has.
+DEVICE float4 load4(const float *row, u32 c, u32 cols, bool in_quads) {
+    if (in_quads) return *(const float4 *)(row + c);
+    return make_float4(row[c], c + 1 < cols ? row[c + 1] : 0, c + 2 < cols ? row[c + 2] : 0, c + 3 < cols ? row[c + 3] : 0);
+}
+DEVICE void store4(float *row, u32 c, u32 cols, bool in_quads, float4 v) {
+    if (in_quads) {
+        *(float4 *)(row + c) = v;
+        return;
+    }
+    row[c] = v.x;
+    if (c + 1 < cols) row[c + 1] = v.y;
+    if (c + 2 < cols) row[c + 2] = v.z;
+    if (c + 3 < cols) row[c + 3] = v.w;
+}
+// x * w + y
+DEVICE float4 fma4(float w, float4 x, float4 y) { return make_float4(fmaf(w, x.x, y.x), fmaf(w, x.y, y.y), fmaf(w, x.z, y.z), fmaf(w, x.w, y.w)); }
+
 #define INFINITY_F __int_as_float(0x7f800000)
 
 DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
