@@ -63,11 +63,17 @@ pub fn load(gguf: &Gguf, path: Option<&Path>, settings: &Device) -> Result<Engin
 /// An empty session. Where it holds more tokens than the model was trained for, standard error is told.
 ///
 /// # Errors
-/// Of the device, naming the flag that says how long the session is.
+/// Of the device, naming the flag that says how long the session is; of the input, if no device of its size holds it.
 pub fn session(engine: &Engine, options: SessionOptions, flag: &str) -> Result<Session, Failure> {
     let context = options.context;
     warn_beyond_training(engine, context);
-    engine.session(options).map_err(|error| failure(error, &format!("a session of {context} tokens ({flag})")))
+    let what = format!("a session of {context} tokens ({flag})");
+    engine.session(options).map_err(|error| match error {
+        EngineError::Device(DeviceError::OutOfMemory { bytes, .. }) if bytes as u64 > engine.device().info().memory => {
+            Failure::Input(anyhow::Error::from(error).context(what))
+        }
+        error => failure(error, &what),
+    })
 }
 
 /// Tells standard error of a context that is longer than any that the model was trained with.

@@ -116,12 +116,14 @@ impl TryFrom<args::KernelsArgs> for Parity {
 /// Refuses sizes for which the operands of a part and their copies in float64 would take more than a few gigabytes, or, of
 /// attention, whose work grows with the square, the reference more than minutes.
 fn expect_room(parts: &[Part], request: &Request) -> Result<(), Failure> {
-    /// Tokens, where plans are not all that is compared, and of attention; rows of a layer; its experts; logits of a router; bytes of a plan.
+    /// Tokens, where plans are not all that is compared, and of attention; rows of a layer; its experts; logits of a router, and what it chooses; bytes of a plan.
     const TOKENS: usize = 1 << 14;
     const ATTENDING: usize = 1 << 12;
     const ROWS: usize = 1 << 16;
     const EXPERTS: usize = 1 << 10;
     const LOGITS: usize = 1 << 24;
+    // Weights are sums in f32 over the chosen experts, in their order: those of more are within no bound for few.
+    const CHOSEN: usize = 1 << 10;
     const MOST_OF_A_PLAN: u64 = 1 << 28;
     let (tokens, top_k) = (request.tokens.unwrap_or(1), request.top_k.unwrap_or(10));
     let experts = request.experts.unwrap_or(512.max(request.top_k.unwrap_or(0)));
@@ -147,6 +149,7 @@ fn expect_room(parts: &[Part], request: &Request) -> Result<(), Failure> {
             Part::Kernel(Kernel::Gather | Kernel::Moe) if request.experts.is_some_and(|experts| experts > EXPERTS) => {
                 return least("experts (--experts)", EXPERTS);
             }
+            Part::Kernel(Kernel::Route) if top_k > CHOSEN => return least("experts for each token (--topk)", CHOSEN),
             Part::Kernel(Kernel::Route) if tokens * experts > LOGITS => {
                 return least("logits (--tokens times --experts)", LOGITS);
             }

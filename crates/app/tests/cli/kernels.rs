@@ -273,7 +273,7 @@ fn a_bench_that_fails_on_its_way_keeps_what_it_has() {
     let files = ["--json", text(&json), "--csv", text(&csv), "--html", text(&html)];
     // Half a terabyte of keys and values.
     let found = output(&[&["bench", "model", "-p", "1,2147483647", "-n", "0", "-r", "1"], &files[..]].concat());
-    assert_fails(&found, 1, &["pp2147483647", "out of memory"]);
+    assert_fails(&found, 2, &["pp2147483647", "out of memory"]);
     let json: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
     assert_eq!(
         (json.as_array().unwrap().len(), &json[0]["test"], &json[0]["ended"]),

@@ -233,6 +233,7 @@ fn what_cannot_be_compared_is_refused() {
     fails(&["moe", "-T", "10000", "--topk", "7"], &["moe takes 65536 rows"]);
     fails(&["moe", "-T", "1", "--experts", "5000"], &["moe takes 1024 experts"]);
     fails(&["route", "-T", "16000", "--experts", "16000"], &["logits"]);
+    fails(&["route", "-T", "1", "--topk", "1025"], &["route takes 1024 experts for each token (--topk) at most"]);
     fails(&["plan", "-T", "1048576", "--experts", "16384", "--topk", "16384"], &["--tokens, --topk, --experts"]);
     fails(&["plan", "-T", "1048576", "--experts", "16384"], &["a plan of 1.68 GB; plan takes 268.44 MB at most"]);
     fails(&["plan", "-T", "-3"], &["-3", "--tokens"]);

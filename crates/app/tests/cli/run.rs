@@ -194,5 +194,5 @@ fn ctrl_c_ends_the_run_with_its_timings() {
 #[test]
 fn a_context_that_no_memory_holds_is_told_by_its_flag() {
     let found = output(&["run", "-p", "a", "-n", "1", "-c", "2000000000"]);
-    assert_fails(&found, 1, &["a session of 2000000000 tokens (--ctx-size)", "out of memory"]);
+    assert_fails(&found, 2, &["a session of 2000000000 tokens (--ctx-size)", "out of memory"]);
 }
