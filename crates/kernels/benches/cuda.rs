@@ -422,7 +422,7 @@ fn swept(machine: &Machine, product: &Product) -> Tile {
 fn sweep(options: &CudaOptions, sizes: &[usize]) -> Result {
     let device = CudaDevice::new(CudaOptions { tile: swept, ..options.clone() })?;
     let layers = layer_weights(&device)?;
-    println!("tokens,product,tile_tokens,chunk,stages,blocks,groups,resident,ms");
+    println!("tokens,product,tile_tokens,chunk,stages,blocks,groups,resident,copies,ms");
     for tokens in [128, 512, 2048, 8192].into_iter().filter(|t| sizes.is_empty() || sizes.contains(t)) {
         TILE.set(None);
         let work = work(&device, &layers, tokens)?;
@@ -437,8 +437,8 @@ fn sweep(options: &CudaOptions, sizes: &[usize]) -> Result {
                 device.enqueue(&ops[0])?;
                 let once = |i: usize| milliseconds(&device, || device.enqueue(&ops[i % LAYERS]));
                 let ms = median((0..9).map(once).collect::<Result<Vec<_>>>()?);
-                let Tile { tokens: height, chunk, stages, blocks, groups, resident } = tile;
-                println!("{tokens},{name},{height},{chunk},{stages},{blocks},{groups},{resident},{ms:.4}");
+                let Tile { tokens: height, chunk, stages, blocks, groups, resident, copies } = tile;
+                println!("{tokens},{name},{height},{chunk},{stages},{blocks},{groups},{resident},{copies},{ms:.4}");
             }
         }
     }
@@ -459,13 +459,14 @@ fn candidates(machine: &Machine, format: Format, columns: usize, tokens: u32) ->
         for resident in [false, true] {
             let shape =
                 if resident { columns.is_multiple_of(chunk as usize) } else { chunk.is_power_of_two() && tokens > 16 };
-            for (stages, blocks) in [(2, 1), (3, 1), (2, 2), (3, 2), (2, 3), (3, 3), (2, 4), (3, 4)] {
-                for groups in [2, 4] {
-                    let tile = Tile { tokens, chunk, stages, blocks, groups, resident };
+            for (stages, blocks) in [(2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (2, 3), (3, 3), (2, 4), (3, 4)] {
+                for (groups, copies) in [(2, 1), (4, 1), (4, 32)] {
+                    let tile = Tile { tokens, chunk, stages, blocks, groups, resident, copies };
                     let warps = blocks * groups * 4;
                     let wanted = if tokens > 64 { 8.. } else { 16.. };
                     let fast = wanted.contains(&warps) && 65536 / (32 * warps) >= registers;
-                    if shape && fast && tune::fits(machine, format, columns, &tile) {
+                    let copied = copies == 1 || tokens <= 8 && format == Format::IQ2_XS; // few.cuh
+                    if shape && fast && copied && tune::fits(machine, format, columns, &tile) {
                         tiles.push(tile);
                     }
                 }

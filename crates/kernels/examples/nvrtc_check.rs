@@ -81,6 +81,10 @@ fn sources() -> Vec<Source> {
     for tile in [[1, 8], [4, 8], [8, 4]] {
         all.extend([End::Store, End::Accumulate, End::Silu].map(|end| Source::narrow(Format::F32, 16, tile, end)));
     }
+    for format in [Format::IQ2_XXS, Format::IQ2_XS, Format::IQ2_S] {
+        let tile = Tile { tokens: 8, chunk: 256, stages: 2, blocks: 1, groups: 2, resident: true, copies: 32 };
+        all.push(tiled(format, &tile, Map::Gather, End::SwiGlu, 2));
+    }
     let mut split = gemm(Format::Q8_0, 8, Map::Dense, End::Store, 2);
     split.defines.push(("GEMM_SPLIT", 1));
     all.push(split);
@@ -92,8 +96,12 @@ fn sources() -> Vec<Source> {
 
 fn gemm(format: Format, tokens: u32, map: Map, end: End, align: u64) -> Source {
     let chunk = if format.block_len() > 64 { 256 } else { 128 };
-    let tile = Tile { tokens, chunk, stages: 2, blocks: 1, groups: 2, resident: tokens <= 16 };
-    let mut source = Source::gemm(format, align, &tile, map, end);
+    let tile = Tile { tokens, chunk, stages: 2, blocks: 1, groups: 2, resident: tokens <= 16, copies: 1 };
+    tiled(format, &tile, map, end, align)
+}
+
+fn tiled(format: Format, tile: &Tile, map: Map, end: End, align: u64) -> Source {
+    let mut source = Source::gemm(format, align, tile, map, end);
     source.defines.push(("GEMM_TAIL", 1));
     if end == End::SwiGlu {
         source.defines.push(("GEMM_HALF_OUT", 1));

@@ -8,7 +8,7 @@ use argon_gguf::quant::tables;
 
 use super::host::{self, End, Map};
 use super::tune::Tile;
-use super::{attention, delta_net, tune};
+use super::{attention, delta_net};
 
 /// A file to compile, and the macros that make a kernel of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -49,10 +49,11 @@ pub const FILES: [(&str, &str); 21] = files![
 ];
 
 /// Every file that is included.
-pub(super) const HEADERS: [(&str, &str); 9] = files![
+pub(super) const HEADERS: [(&str, &str); 10] = files![
     "decode.cuh",
     "delta.cuh",
     "exact.cuh",
+    "few.cuh",
     "mma.cuh",
     "order.cuh",
     "prelude.cuh",
@@ -88,7 +89,8 @@ impl Source {
             ("GEMM_GROUPS", tile.groups),
             ("GEMM_RESIDENT", u32::from(tile.resident)),
             ("GEMM_STAGE_BYTES", tile.stage_bytes(format) as u32),
-            ("GEMM_TABLES", tune::table_bytes(format) as u32),
+            ("GEMM_TABLES", tile.table_bytes(format) as u32),
+            ("TABLE_COPIES", tile.copies),
             ("GEMM_MAP", map as u32),
             ("GEMM_EPILOGUE", end as u32),
         ]);

@@ -34,6 +34,8 @@ pub struct Tile {
     pub groups: u32,
     /// Whether all columns of the tokens stay in shared memory, fetched once.
     pub resident: bool,
+    /// How often each word of the format's look-up tables is in shared memory, so that lanes find it in different banks.
+    pub copies: u32,
 }
 
 impl Tile {
@@ -50,7 +52,24 @@ impl Tile {
     /// Bytes of shared memory that a launch asks for, as gemm.cu lays them out, for weights of so many columns.
     pub fn shared_bytes(&self, format: Format, columns: usize) -> usize {
         let resident = if self.resident { columns.div_ceil(64) * self.tokens as usize * 128 } else { 0 };
-        resident + self.stages as usize * self.stage_bytes(format)
+        let tables = if self.copied(format) { self.table_bytes(format) } else { 0 };
+        tables + resident + self.stages as usize * self.stage_bytes(format)
+    }
+
+    /// Bytes of the format's look-up tables.
+    pub(super) fn table_bytes(&self, format: Format) -> usize {
+        let once = match format {
+            Format::IQ2_S => 4096,
+            Format::IQ2_XS | Format::IQ3_S => 2048,
+            Format::IQ2_XXS | Format::IQ3_XXS => 1024,
+            _ => 0,
+        };
+        once * self.copies as usize
+    }
+
+    /// Whether few.cuh decodes the format's weights, with its tables in what a launch asks for.
+    fn copied(&self, format: Format) -> bool {
+        self.tokens <= FEW && matches!(format, Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S)
     }
 
     /// Bytes of a pipeline stage.
@@ -66,7 +85,7 @@ impl Tile {
 
 impl fmt::Display for Tile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tile { tokens, chunk, stages, blocks, groups, resident } = self;
+        let Tile { tokens, chunk, stages, blocks, groups, resident, .. } = self;
         let kept = if *resident { "kept" } else { "staged" };
         write!(f, "{tokens} tokens {kept}, {stages} stages of {chunk} columns, {blocks} blocks of {groups}")
     }
@@ -125,7 +144,7 @@ impl Tile {
             (false, ..) => Err(ImpossibleTile::Tokens(tokens)),
             (_, false, _) => Err(ImpossibleTile::Rows(rows)),
             (.., false) => Err(ImpossibleTile::Warps(warps)),
-            _ => Ok(Self { tokens, chunk, stages: 2, blocks: 1, groups: 2, resident: false }),
+            _ => Ok(Self { tokens, chunk, stages: 2, blocks: 1, groups: 2, resident: false, copies: 1 }),
         }
     }
 
@@ -161,32 +180,26 @@ const WARPS: u32 = 8;
 /// Tokens whose product costs as much as decoding the weights once: what one more tile costs beside its rows.
 const DECODE: usize = 64;
 
+/// Tokens of a tile whose weights are decoded as few.cuh says.
+const FEW: u32 = 8;
+
 /// Columns that a stage must be a multiple of: whole blocks of the format, whole planes of activations.
 fn unit(format: Format) -> u32 {
     if format.block_len() > 64 { format.block_len() as u32 } else { 64 }
 }
 
-/// Bytes of shared memory that a block of threads takes beside its stages: look-up tables, a row and a power of two for
-/// each token, whole kilobytes as the stages are aligned to them; and one that the driver takes.
-fn fixed_bytes(format: Format, tokens: u32) -> usize {
-    (table_bytes(format) + 8 * tokens as usize).next_multiple_of(KILOBYTE) + KILOBYTE
-}
-
-/// Bytes of a format's look-up tables.
-pub(super) fn table_bytes(format: Format) -> usize {
-    match format {
-        Format::IQ2_S => 4096,
-        Format::IQ2_XS | Format::IQ3_S => 2048,
-        Format::IQ2_XXS | Format::IQ3_XXS => 1024,
-        _ => 0,
-    }
+/// Bytes of shared memory that a block of threads takes beside what its launch asks for: look-up tables, a row and a power of
+/// two for each token, whole kilobytes as the rest is aligned to them; and one that the driver takes.
+fn fixed_bytes(format: Format, tile: &Tile) -> usize {
+    let tables = if tile.copied(format) { 0 } else { tile.table_bytes(format) };
+    (tables + 8 * tile.tokens as usize).next_multiple_of(KILOBYTE) + KILOBYTE
 }
 
 const KILOBYTE: usize = 1024;
 
 /// Whether so many blocks of threads fit a multiprocessor side by side. It has a kilobyte more than one block may have.
 pub fn fits(machine: &Machine, format: Format, columns: usize, tile: &Tile) -> bool {
-    let block = tile.shared_bytes(format, columns) + fixed_bytes(format, tile.tokens);
+    let block = tile.shared_bytes(format, columns) + fixed_bytes(format, tile);
     tile.blocks as usize * block <= machine.shared as usize + KILOBYTE
 }
 
@@ -207,6 +220,7 @@ pub fn choose(machine: &Machine, product: &Product) -> Tile {
         blocks: 1,
         groups: 2,
         resident: false,
+        copies: 1,
     })
 }
 
@@ -218,8 +232,8 @@ fn tokens(product: &Product) -> u32 {
 
 /// Tiles of one height, the best first.
 ///
-/// Few tokens stay in shared memory whole; then what counts is how many warps find place beside them. Many are fetched
-/// with each stage, and their sums leave registers for two blocks of threads or one.
+/// Few tokens stay in shared memory whole; then what counts is how many warps find place beside them, and after that copies
+/// of the look-up tables. Many are fetched with each stage, and their sums leave registers for two blocks of threads or one.
 fn tiles(product: &Product, tokens: u32) -> Vec<Tile> {
     let unit = unit(product.format);
     let superblock = unit > 64;
@@ -243,10 +257,14 @@ fn tiles(product: &Product, tokens: u32) -> Vec<Tile> {
             blocks,
             groups,
             resident,
+            copies: 1,
         }
     };
     let whole = |tile: &Tile| tile.chunk != 320 || product.columns.is_multiple_of(320);
-    let kept = kept.iter().map(tile(true)).filter(whole);
+    // One copy for each lane of a warp, or one for all.
+    let copies =
+        |tile: Tile| if tile.copied(product.format) { vec![Tile { copies: 32, ..tile }, tile] } else { vec![tile] };
+    let kept = kept.iter().map(tile(true)).filter(whole).flat_map(copies);
     kept.chain(staged.iter().map(tile(false))).filter(|tile| tile.chunk.is_multiple_of(unit)).collect()
 }
 
@@ -297,6 +315,15 @@ mod tests {
         assert_eq!(down(16), "16 tokens kept, 2 stages of 320 columns, 1 blocks of 4");
         assert_eq!(down(64), "64 tokens kept, 2 stages of 320 columns, 1 blocks of 4");
         assert_eq!(down(192), "192 tokens staged, 3 stages of 128 columns, 1 blocks of 2");
+    }
+
+    #[test]
+    fn each_lane_has_its_copy_of_a_table_where_there_is_room() {
+        let copies = |machine, format, rows| choose(machine, &product(format, rows, 2560)).copies;
+        assert_eq!(copies(&H200, Format::IQ2_XS, 8), 32);
+        assert_eq!(copies(&H200, Format::IQ2_XS, 16), 1, "decoded in another way");
+        assert_eq!(copies(&H200, Format::IQ3_S, 8), 1, "no copies of these are made");
+        assert_eq!(copies(&SMALL, Format::IQ2_XS, 8), 1);
     }
 
     #[test]

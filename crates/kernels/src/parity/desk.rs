@@ -35,6 +35,8 @@ pub struct Desk<'d> {
     pub precision: Precision,
     /// Rows of the case's own products, where they are few; otherwise no limit.
     few: Cell<usize>,
+    /// Of the plan through which the case's weights meet their rows.
+    tile: Cell<Option<usize>>,
     rng: RefCell<Rng>,
     outputs: RefCell<Vec<(&'static str, Tensor)>>,
 }
@@ -47,8 +49,8 @@ impl<'d> Desk<'d> {
         precision: Precision,
         seed: u64,
     ) -> Self {
-        let (few, rng) = (Cell::new(usize::MAX), RefCell::new(Rng::new(seed)));
-        Self { device, judged, rounding, precision, few, rng, outputs: RefCell::default() }
+        let (few, tile, rng) = (Cell::new(usize::MAX), Cell::default(), RefCell::new(Rng::new(seed)));
+        Self { device, judged, rounding, precision, few, tile, rng, outputs: RefCell::default() }
     }
 
     /// The tile height that suits the device that is judged, so that plans are the same on the reference.
@@ -116,6 +118,11 @@ impl<'d> Desk<'d> {
         upload(self.device, DType::I32, shape, bytemuck::cast_slice(values))
     }
 
+    /// From now on weights meet their rows through a plan of such tiles.
+    pub fn routed(&self, tile: usize) {
+        self.tile.set(Some(tile));
+    }
+
     /// Rows that meet weights of `format`.
     pub fn activations(&self, format: Format, [rows, cols]: [usize; 2], values: &[f32]) -> Made<Tensor> {
         self.few.set(if rows <= FEW { rows } else { usize::MAX });
@@ -140,7 +147,10 @@ impl<'d> Desk<'d> {
             None => weight(self.device, format, bytes, experts, rows, cols),
             Some(Rounding { device: rounding, .. }) => {
                 let all = weight(rounding, format, bytes, 1, experts * rows, cols)?;
-                let values = operands::weights(rounding, self.precision, &all, self.few.get())?;
+                let values = match (self.few.get(), self.tile.get()) {
+                    (usize::MAX, Some(tile)) => operands::routed_weights(rounding, self.precision, &all, tile),
+                    (few, _) => operands::weights(rounding, self.precision, &all, few),
+                }?;
                 let bytes = bytemuck::cast_slice(&values).to_vec();
                 weight(self.device, Format::F32, bytes, experts, rows, cols)
             }

@@ -2,14 +2,16 @@
 //!
 //! A sum that has one term is that term: rows times the unit matrix are the activations as the device multiplies them, and
 //! the unit matrix times weights are the weights. Reference B multiplies these in float64, so what is left of a device's
-//! distance to it is how it adds up. A device may multiply few rows in another way than many, so as many rows go through a
-//! product here as through the case's own.
+//! distance to it is how it adds up. A device may multiply few rows in another way than many, and so those of a plan of low
+//! tiles: as many rows go through a product here as through the case's own, or a plan with as high tiles.
 
 use argon_gguf::Format;
 
+use argon_plan::Shape;
+
 use super::desk::{Made, weight};
-use crate::device::{Device, tensor};
-use crate::op::{Epilogue, Gemm, Precision, RowMap};
+use crate::device::{Device, DeviceError, tensor, upload};
+use crate::op::{Epilogue, Gemm, Plan, PlanBuffers, Precision, RowMap};
 use crate::tensor::{DType, Tensor, Weight};
 
 /// Rows of `cols` activations as `device` multiplies them with weights of `format`, `at_once` of them in a product.
@@ -34,10 +36,40 @@ pub fn activations(
 /// # Errors
 /// Those of the device.
 pub fn weights(device: &dyn Device, precision: Precision, w: &Weight, at_once: usize) -> Made<Vec<f32>> {
-    let (rows, cols) = (w.rows, w.cols);
+    let columns = product(device, precision, &unit(device, w.cols)?, w, at_once)?;
+    Ok(transposed(&columns, w))
+}
+
+/// The same in the tiles of a plan, `tile` rows each.
+///
+/// # Errors
+/// Those of the device.
+pub fn routed_weights(device: &dyn Device, precision: Precision, w: &Weight, tile: usize) -> Made<Vec<f32>> {
+    let x = unit(device, w.cols)?;
+    // All rows go to the one expert, in their order.
+    let impossible = |_| DeviceError::Shape { op: "plan", what: format!("{} rows in tiles of {tile}", x.rows) };
+    let shape = Shape::new(x.rows, 1, 1, tile).map_err(impossible)?;
+    let plan = PlanBuffers::new(device, shape)?;
+    let zeros = vec![0; 4 * x.rows];
+    let (ids, weights) = (DType::I32, DType::F32);
+    let [ids, weights] = [ids, weights].map(|dtype| upload(device, dtype, [x.rows, 1, 1], &zeros));
+    device.enqueue(&Plan { ids: ids?, weights: weights?, plan: plan.clone() }.into())?;
+    let out = tensor(device, DType::F32, shape.max_rows(), 1, w.rows)?;
+    let (rows, epilogue) = (RowMap::Gather(plan), Epilogue::Store);
+    device.enqueue(&Gemm { x, w: w.clone(), bias: None, rows, epilogue, precision, out: out.clone() }.into())?;
+    let mut columns = vec![0f32; out.len()];
+    device.read(&out, bytemuck::cast_slice_mut(&mut columns))?;
+    Ok(transposed(&columns, w))
+}
+
+fn unit(device: &dyn Device, cols: usize) -> Made<Tensor> {
     let unit: Vec<f32> = (0..cols * cols).map(|i| f32::from(u8::from(i / cols == i % cols))).collect();
-    let columns = product(device, precision, &dense(device, cols, cols, &unit)?, w, at_once)?;
-    Ok((0..rows * cols).map(|i| columns[i % cols * rows + i / cols]).collect())
+    dense(device, cols, cols, &unit)
+}
+
+/// The matrix whose columns these are.
+fn transposed(columns: &[f32], w: &Weight) -> Vec<f32> {
+    (0..w.rows * w.cols).map(|i| columns[i % w.cols * w.rows + i / w.cols]).collect()
 }
 
 /// The format of a unit matrix that is multiplied as weights of `format` are: plain numbers, MXFP4, whose range is beyond that

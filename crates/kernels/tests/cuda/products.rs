@@ -180,10 +180,26 @@ fn tokens_kept_and_staged() {
         return;
     }
     fn kept(machine: &Machine, product: &Product) -> Tile {
-        Tile { resident: true, chunk: 256, stages: 3, blocks: 1, groups: 2, ..tune::choose(machine, product) }
+        Tile {
+            resident: true,
+            chunk: 256,
+            stages: 3,
+            blocks: 1,
+            groups: 2,
+            copies: 1,
+            ..tune::choose(machine, product)
+        }
     }
     fn staged(machine: &Machine, product: &Product) -> Tile {
-        Tile { resident: false, chunk: 256, stages: 2, blocks: 1, groups: 4, ..tune::choose(machine, product) }
+        Tile {
+            resident: false,
+            chunk: 256,
+            stages: 2,
+            blocks: 1,
+            groups: 4,
+            copies: 1,
+            ..tune::choose(machine, product)
+        }
     }
     for tile in [kept as tune::Choose, staged] {
         let device = CudaDevice::new(CudaOptions { tile, ..options() }).unwrap();

@@ -25,7 +25,7 @@
 //   EPILOGUE_SILU        out[row, n] = silu((p + bias[n]) * scale)
 //   EPILOGUE_SWIGLU      out[row, f] = silu(gate) * up; with GEMM_HALF_OUT also as f16, in that order of columns, for the
 //                        product that follows; a number beyond the f16 range is counted in `beyond`
-#include "decode.cuh"
+#include "few.cuh"
 #include "mma.cuh"
 
 static_assert(GEMM_CHUNK % W::BLOCK == 0 && GEMM_CHUNK % 64 == 0, "a stage holds whole blocks and planes");
@@ -89,7 +89,13 @@ DEVICE float finished(float p, const float &before, float scale) {
 
 // What the tokens of a tile are multiplied by and where from.
 struct Tokens { i32 rows[N]; float powers[N]; }; // row of x, 2^s
-static_assert(sizeof(Tokens) == 8 * N && sizeof(W::Tables) == (GEMM_TABLES ? GEMM_TABLES : 1), "what the host leaves room for");
+static_assert(sizeof(Tokens) == 8 * N && sizeof(Decoder::Tables) == (GEMM_TABLES ? GEMM_TABLES : 1), "what the host leaves room for");
+
+// Adds the sums of weights that are still to be multiplied by a factor, one for each of the two fragment rows (few.cuh).
+template <int WIDTH> DEVICE void add_times(float *sums, const float *of_block, float factor0, float factor1) {
+#pragma unroll
+    for (int i = 0; i < WIDTH / 2; i++) sums[i] += of_block[i] * (i / 2 % 2 ? factor1 : factor0);
+}
 
 // The rows of a product that share one expert's weights, at most N of them.
 struct Rows { u32 expert, first, count; };
@@ -102,7 +108,7 @@ DEVICE Rows rows_of(const GemmArgs &a, u32 tile, u32 part) {
 }
 
 // Blocks of weight rows from `row_block` to before `last_block` times rows of x, at most WIDTH.
-template <int WIDTH> DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, Tokens &of, const W::Tables &tables, const Rows &rows, u32 row_block, const u32 last_block) {
+template <int WIDTH> DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, Tokens &of, const Decoder::Tables &tables, const Rows &rows, u32 row_block, const u32 last_block) {
     const u32 expert = rows.expert, r0 = rows.first, valid = rows.count;
     const u32 t = threadIdx.x, warp = t / 32, lane = t % 32, quad = lane / 4, c = lane % 4;
     i32 exponent = 0;
@@ -112,7 +118,7 @@ template <int WIDTH> DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, To
         of.rows[t] = row, of.powers[t] = power_of_two(exponent);
     }
     const bool scaled = __syncthreads_or(exponent != 0);
-    const auto &looked = look(tables);
+    const auto &looked = Decoder::look(tables, lane);
 
     // Of a block's weight rows a warp has 16 neighbours, or, for SwiGLU, 8 neighbouring gate rows and the 8 up rows that
     // belong to them.
@@ -201,11 +207,15 @@ template <int WIDTH> DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, To
         Product::fence();
         __syncthreads(); // all tokens are there
     }
-    float acc[WIDTH / 2];
+    float acc[WIDTH / 2], of_block[Decoder::RUNS ? WIDTH / 2 : 1];
 #pragma unroll
     for (int i = 0; i < WIDTH / 2; i++) acc[i] = 0;
     u32 chunk = 0, stage = token_bytes, begin0 = 0, begin1 = 0;
     while (row_block < last_block && chunks > 0) {
+        if (Decoder::RUNS && chunk == 0) {
+#pragma unroll
+            for (int i = 0; i < WIDTH / 2; i++) acc[i] = 0;
+        }
         if (chunk == 0) begin0 = (u32)row_address(row_block, quad), begin1 = (u32)row_address(row_block, quad + 8);
         // This stage is full, and whoever reads it has left the one that is filled next.
         copy_wait<GEMM_STAGES - 2>();
@@ -226,23 +236,29 @@ template <int WIDTH> DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, To
         const u32 tokens = shared0 + (GEMM_RESIDENT ? chunk * (CHUNK / 64 * N * 128) : stage);
         const u32 runs = GEMM_TAIL ? min((u32)CHUNK, a.k - chunk * CHUNK) / 32 : RUNS;
         u32 operand[2][8 * TOGETHER];
-        W::State s0, s1;
+        Decoder::State s0, s1;
+        constexpr int EACH = Decoder::RUNS ? Decoder::RUNS : RUNS; // runs that share a factor, if they do
 #pragma unroll
         for (int run = 0; run < RUNS; run++) {
             if (GEMM_TAIL && run >= runs) break;
             constexpr int IN_BLOCK = W::BLOCK / 32;
             const u8 *b0 = block0 + run / IN_BLOCK * W::BYTES, *b1 = block1 + run / IN_BLOCK * W::BYTES;
-            if (run % IN_BLOCK == 0) s0 = W::load(b0, c), s1 = W::load(b1, c);
+            if (run % IN_BLOCK == 0) s0 = Decoder::load(b0, c), s1 = Decoder::load(b1, c);
             u32 g[4], h[4];
-            W::decode(s0, b0, run % IN_BLOCK, c, looked, g);
-            W::decode(s1, b1, run % IN_BLOCK, c, looked, h);
+            Decoder::decode(s0, b0, run % IN_BLOCK, c, looked, g);
+            Decoder::decode(s1, b1, run % IN_BLOCK, c, looked, h);
             if (run % TOGETHER == 0) Product::wait<1>(); // the products before the last have read their operands
             u32 *o = operand[run / TOGETHER & 1], *mine = o + run % TOGETHER * 8;
 #pragma unroll
             for (int i = 0; i < 4; i++) mine[2 * i] = g[i], mine[2 * i + 1] = h[i];
             const int first = run + 1 - TOGETHER;
             if (first % TOGETHER != 0) continue;
-            Product::multiply<N, WIDTH, TOGETHER>(acc, o, tokens, first, lane, first == 0 && chunk == 0);
+            if (Decoder::RUNS) {
+                Product::multiply<N, WIDTH, TOGETHER>(of_block, o, tokens, first, lane, first % EACH == 0);
+                if ((run + 1) % EACH == 0) add_times<WIDTH>(acc, of_block, Decoder::factor(s0), Decoder::factor(s1));
+            } else {
+                Product::multiply<N, WIDTH, TOGETHER>(acc, o, tokens, first, lane, first == 0 && chunk == 0);
+            }
             const u32 part = first / TOGETHER;
             if (PARTS == 1 || part >= PARTS) continue;
             if (filling) fill(part);
@@ -301,7 +317,7 @@ template <int WIDTH> DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, To
 }
 
 // In the narrowest product that holds the rows: an expert has now more of them, now fewer.
-template <int WIDTH> DEVICE void multiply_rows(const GemmArgs &a, u8 *shared, Tokens &of, const W::Tables &tables, const Rows &rows, u32 first, u32 last) {
+template <int WIDTH> DEVICE void multiply_rows(const GemmArgs &a, u8 *shared, Tokens &of, const Decoder::Tables &tables, const Rows &rows, u32 first, u32 last) {
     constexpr int NARROWER = WIDTH - (N / 8 + 7) / 8 * 8;
     if constexpr (GEMM_MAP != MAP_DENSE && NARROWER >= N * 5 / 8 && NARROWER > 16)
         if (rows.count <= NARROWER) return multiply_rows<NARROWER>(a, shared, of, tables, rows, first, last);
@@ -316,10 +332,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, GEMM_BLOCKS) gemm(const __
 #else
     const GemmArgs &a = whole;
 #endif
-    extern __shared__ __align__(1024) u8 shared[];
-    __shared__ W::Tables tables;
+    extern __shared__ __align__(1024) u8 shared[]; // copies of tables, tokens that stay, stages
+#if COPIED_BYTES
+    Decoder::Tables &tables = *(Decoder::Tables *)shared;
+#else
+    __shared__ Decoder::Tables tables;
+#endif
     __shared__ Tokens of;
-    W::load_tables(tables, threadIdx.x, THREADS);
+    Decoder::load_tables(tables, threadIdx.x, THREADS);
     after_previous();
     if ((a.exceeded[0] && *a.exceeded[0]) || (a.exceeded[1] && *a.exceeded[1])) return;
     const u32 tiles = GEMM_MAP == MAP_DENSE ? (a.tokens + N - 1) / N : a.meta[META_TILES] * a.parts;
@@ -328,7 +348,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, GEMM_BLOCKS) gemm(const __
     for (u64 at = all * blockIdx.x / gridDim.x; at < end;) {
         const u32 tile = (u32)(at / a.row_blocks), first = (u32)(at % a.row_blocks), last = (u32)min((u64)a.row_blocks, first + end - at);
         const Rows rows = rows_of(a, tile / a.parts, tile % a.parts);
-        if (rows.count > 0) multiply_rows<N>(a, shared, of, tables, rows, first, last);
+        if (rows.count > 0) multiply_rows<N>(a, shared + COPIED_BYTES, of, tables, rows, first, last);
         at += last - first;
         __syncthreads(); // nobody reads the tokens any more
     }

@@ -85,6 +85,13 @@ DEVICE u32 and_xor(u32 a, u32 b, u32 c) {
     return r;
 }
 
+// (a & b) | c.
+DEVICE u32 and_or(u32 a, u32 b, u32 c) {
+    u32 r;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+    return r;
+}
+
 DEVICE float bits_to_float(u32 u) { return __uint_as_float(u); }
 
 // 2^e for -126 <= e <= 127.

@@ -86,6 +86,7 @@ impl Layer {
         // Rows of whole blocks.
         let width = 160usize.next_multiple_of(down.block_len());
         let tile = self.tile.unwrap_or_else(|| desk.tile_rows(tokens * top_k, experts));
+        desk.routed(tile);
         let shape = shape([tokens, top_k, experts, tile])?;
         let plan = PlanBuffers::new(desk.device(), shape)?;
         let floats = |name, rows, cols| desk.output(name, DType::F32, [rows, 1, cols]);
