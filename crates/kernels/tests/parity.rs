@@ -3,6 +3,10 @@
 //! Each test builds the same operands on the reference and on every device of [`harness::devices`], in several memory
 //! layouts, runs the op, and compares all memory: integers exactly, floats within the tolerance of the case, which says
 //! why it is what it is; whatever the op should not touch, to the bit.
+//!
+//! `argon_kernels::parity`, which users run and `kernels.rs` tests, has each op in shapes that models have, without gaps, and
+//! looks at how far whole tensors are off, in every format. Here it is every element, every layout, every edge of a size, the
+//! same work in several calls, and what is refused.
 
 use std::num::NonZero;
 use std::sync::Arc;

@@ -310,7 +310,7 @@ impl<'a> Job<'a> {
         block: Tile,
     ) {
         #[cfg(target_arch = "x86_64")]
-        if let Some(avx512) = unpack::own(self.isa, weights.format).filter(|_| block.rows.len() <= few::MOST) {
+        if let Some(avx512) = unpack::avx512_for(self.isa, weights.format).filter(|_| block.rows.len() <= few::MOST) {
             return few::multiply::<PLANES, W>(avx512, weights, ahead, block);
         }
         for stretch in weights.cut(self.config.depth) {

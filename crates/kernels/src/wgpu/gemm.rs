@@ -56,12 +56,9 @@ fn swiglu(device: &WgpuDevice, state: &mut State, o: &Gemm, up: &Weight) -> Resu
     let unbiased = Gemm { bias: None, ..o.clone() };
     product(device, state, &unbiased, &[up], &second, 0, 0.0)?;
     let plan = plan_of(o);
-    let call = device.call(Kernel::plain(File::Act, "swiglu")).output(&o.out)?.input(&second)?;
+    let call = device.call(Kernel::plain(File::Swiglu, "swiglu")).output(&o.out)?.input(&second)?;
     let call = call.optional(plan.map(|plan| &plan.stok))?.optional(plan.map(|plan| &plan.meta))?;
-    let call = call.buffer(&core.nothing).buffer(&core.nothing);
-    let laid_out =
-        [("columns", 0), ("routed", plan.is_some().into()), ("gather", 0), ("tile", 1), ("place", 1), ("fragment", 1)];
-    call.parameters(&laid_out).groups(state, o.out.rows)
+    call.parameters(&[("routed", plan.is_some().into())]).groups(state, o.out.rows)
 }
 
 /// The input rounded to f16, rows of so many columns, and the exponent of each row. By matrices they lie in fragments and in
@@ -80,19 +77,19 @@ fn activations(
     // Rows that lie together, and how often.
     let (together, tiles) =
         plan.map_or((height, o.x.rows.div_ceil(height)), |plan| (plan.shape.tile(), plan.shape.max_tiles()));
-    let place = together.next_multiple_of(height);
+    let padded = together.next_multiple_of(height);
     let rows = plan.map_or(o.x.rows, |plan| plan.shape.max_rows());
-    let half_rows = tiles.saturating_mul(place);
+    let half_rows = tiles.saturating_mul(padded);
     let half = core.all_of(&state.scratch(core, 1, half_rows.saturating_mul(2 * columns))?)?;
     let exponents = core.all_of(&state.scratch(core, 2, half_rows.saturating_mul(4))?)?;
-    let call = device.call(Kernel::plain(File::Act, "act_f16")).input(&o.x)?.optional(None)?;
+    let call = device.call(Kernel::plain(File::Act, "act_f16")).input(&o.x)?;
     let call = call.optional(plan.map(|plan| &plan.stok))?.optional(plan.map(|plan| &plan.meta))?;
     let laid_out = [
         ("columns", core.word("a number of columns", columns)?),
         ("routed", plan.is_some().into()),
         ("gather", gather.into()),
-        ("tile", core.word("a tile", together)?),
-        ("place", core.word("a tile", place)?),
+        ("tile_rows", core.word("a tile", together)?),
+        ("padded_rows", core.word("a tile", padded)?),
         ("fragment", fragment),
     ];
     call.buffer(&half).buffer(&exponents).parameters(&laid_out).groups(state, rows)?;

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use argon_gguf::Format;
+use argon_plan::meta;
 
 use super::codebooks;
 use super::tier::Products;
@@ -20,6 +21,21 @@ const SUBGROUP: &str = include_str!("shaders/subgroup.wgsl");
 const TILE: &str = include_str!("shaders/tile.wgsl");
 /// Of products that decode weights where they lie.
 const WEIGHTS: &str = include_str!("shaders/weights.wgsl");
+
+/// The words of a plan's `meta`.
+const META: [(&str, usize); meta::WORDS] = [
+    ("TILES", meta::TILES),
+    ("ROWS", meta::ROWS),
+    ("KEPT", meta::KEPT),
+    ("ACTIVE", meta::ACTIVE),
+    ("LARGEST", meta::LARGEST),
+    ("TILE", meta::TILE),
+    ("BLOCKS", meta::BLOCKS),
+    ("ENTRIES", meta::ENTRIES),
+    ("SKIPPED", meta::SKIPPED),
+    ("REJECTED", meta::REJECTED),
+    ("RESERVED", meta::RESERVED),
+];
 
 /// A file of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,6 +60,7 @@ pub enum File {
     Route,
     SelectBlocks,
     SubgroupCheck,
+    Swiglu,
 }
 
 impl File {
@@ -68,6 +85,7 @@ impl File {
             File::Route => include_str!("shaders/route.wgsl"),
             File::SelectBlocks => include_str!("shaders/select_blocks.wgsl"),
             File::SubgroupCheck => include_str!("shaders/subgroup_check.wgsl"),
+            File::Swiglu => include_str!("shaders/swiglu.wgsl"),
         }
     }
 
@@ -111,7 +129,7 @@ pub struct Kernel {
 
 /// The entry points that depend on nothing.
 const PLAIN: &[(File, &[&str])] = &[
-    (File::Act, &["act_f16", "swiglu"]),
+    (File::Act, &["act_f16"]),
     (File::Attention, &["attention"]),
     (File::Combine, &["combine"]),
     (File::Conv, &["conv", "conv_state"]),
@@ -126,6 +144,7 @@ const PLAIN: &[(File, &[&str])] = &[
     (File::Route, &["route"]),
     (File::SelectBlocks, &["mean_pool", "block_scores", "select_blocks"]),
     (File::SubgroupCheck, &["subgroup_check"]),
+    (File::Swiglu, &["swiglu"]),
 ];
 
 /// Whether weights of a format are multiplied as f16: formats of the range of f32 are not.
@@ -200,6 +219,9 @@ impl Kernel {
             text += "enable wgpu_cooperative_matrix;\n";
         }
         text += PRELUDE;
+        for (name, word) in META {
+            writeln!(text, "const META_{name} = {word}u;").expect("text grows");
+        }
         if self.file.reduces() {
             text += REDUCE;
         }

@@ -8,7 +8,8 @@ use argon_kernels::{Device, Op, Precision};
 
 use crate::faulty::{Faulty, Planted, SPOTS, Spot, Talkative};
 
-/// The ops of each group, and how many tensors each writes.
+/// The ops of each group, and how many tensors each writes: written down, so that an output that an op no longer declares, and no
+/// fault would be planted in, is missed.
 const OPS: [(Kernel, &[(&str, usize)]); 9] = [
     (Kernel::Plan, &[("plan", 8)]),
     (Kernel::Gather, &[("embed", 1), ("gather", 2), ("gather_h", 1), ("gemm by stok", 1), ("gemm of the plan", 1)]),

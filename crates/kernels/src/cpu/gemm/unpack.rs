@@ -206,7 +206,7 @@ pub(super) fn unpack(isa: Isa, weights: &Stretch, ahead: &mut Ahead, panel: &mut
         isa.run(Blocks::<B, N> { weights, ahead, panel, block: PhantomData });
     }
     #[cfg(target_arch = "x86_64")]
-    if let Some(avx512) = own(isa, weights.format) {
+    if let Some(avx512) = avx512_for(isa, weights.format) {
         return avx512::unpack(avx512, weights, ahead, panel);
     }
     with_block!(weights.format, B => blocks::<B, _>(isa, weights, ahead, panel), unreachable!("plain floats have no codes"));
@@ -214,7 +214,7 @@ pub(super) fn unpack(isa: Isa, weights: &Stretch, ahead: &mut Ahead, panel: &mut
 
 /// The capability by which a format is unpacked with instructions of its own.
 #[cfg(target_arch = "x86_64")]
-pub(super) fn own(isa: Isa, format: Format) -> Option<crate::cpu::isa::Avx512> {
+pub(super) fn avx512_for(isa: Isa, format: Format) -> Option<crate::cpu::isa::Avx512> {
     isa.avx512().filter(|_| avx512::takes(format))
 }
 

@@ -1,30 +1,27 @@
 // act_f16: rows of `half` are f16(x * 2^-s), s being 0 unless a number of the row is beyond the f16 range; then it is the least
 // that brings the row inside. A workgroup for each row. Rounding is to nearest even, subnormals kept. `half` lies in fragments
 // as the product by matrices loads them: fragment x fragment numbers side by side, row after row of fragments; fragment 1 is
-// row after row. The rows of a tile of the plan begin at a multiple of `place`, which is what the product's tiles take for it.
-// swiglu: gate = silu(gate) * up, in rows that are no padding; where one product cannot make both.
+// row after row. The rows of a tile of the plan begin at a multiple of `padded_rows`, which is what the product's tiles take for it.
 
 struct Params {
-    x: View,          // or gate
-    up: View,
+    x: View,
     stok: View,
     meta_words: View,
     count: u32,
     columns: u32,     // of `half`, zeros beyond the last of x
-    routed: u32,      // only rows of the plan, and for swiglu only those with a token
+    routed: u32,      // only rows of the plan
     gather: u32,      // a row of the plan is its token's, and padding is left alone
-    tile: u32,        // rows of the plan that lie together
-    place: u32,       // rows of `half` for them
+    tile_rows: u32,   // rows of the plan that lie together
+    padded_rows: u32, // rows of `half` for them
     fragment: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read_write> x: array<f32>;
-@group(0) @binding(2) var<storage, read_write> up: array<f32>;
-@group(0) @binding(3) var<storage, read_write> stok: array<i32>;
-@group(0) @binding(4) var<storage, read_write> meta_words: array<u32>;
-@group(0) @binding(5) var<storage, read_write> half: array<u32>;
-@group(0) @binding(6) var<storage, read_write> exponents: array<i32>;
+@group(0) @binding(2) var<storage, read_write> stok: array<i32>;
+@group(0) @binding(3) var<storage, read_write> meta_words: array<u32>;
+@group(0) @binding(4) var<storage, read_write> half: array<u32>;
+@group(0) @binding(5) var<storage, read_write> exponents: array<i32>;
 
 var<workgroup> rows: u32;
 
@@ -34,7 +31,7 @@ fn act_f16(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) gro
     if thread == 0u {
         rows = p.count;
         if p.routed == 1u {
-            rows = meta_words[p.meta_words.first + 1u];
+            rows = meta_words[p.meta_words.first + META_ROWS];
         }
     }
     if row >= min(p.count, workgroupUniformLoad(&rows)) {
@@ -54,7 +51,7 @@ fn act_f16(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) gro
     }
     most = group_max(thread, most);
     let s = range_exponent(most);
-    let to = row / p.tile * p.place + row % p.tile;
+    let to = row / p.tile_rows * p.padded_rows + row % p.tile_rows;
     if thread == 0u {
         exponents[to] = s;
     }
@@ -69,25 +66,5 @@ fn act_f16(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) gro
             two |= float_to_half(x[begin + c + 1u] * scale) << 16u;
         }
         half[(first + c / p.fragment * p.fragment * p.fragment + c % p.fragment) / 2u] = two;
-    }
-}
-
-@compute @workgroup_size(256)
-fn swiglu(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let row = group_number(group, groups);
-    if row >= p.count {
-        return;
-    }
-    if p.routed == 1u {
-        if row >= meta_words[p.meta_words.first + 1u] {
-            return;
-        }
-        if stok[p.stok.first + row] < 0 {
-            return;
-        }
-    }
-    for (var c = thread; c < p.x.cols; c += 256u) {
-        let gate = at(p.x, row, 0u) + c;
-        x[gate] = silu(x[gate]) * up[at(p.up, row, 0u) + c];
     }
 }

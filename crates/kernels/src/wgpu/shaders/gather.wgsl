@@ -27,7 +27,7 @@ struct Row {
 var<workgroup> found: Row;
 
 fn look_up(row: u32) -> Row {
-    if row >= p.count || row >= meta_words[p.meta_words.first + 1u] {
+    if row >= p.count || row >= meta_words[p.meta_words.first + META_ROWS] {
         return Row(-1, 0u);
     }
     return Row(stok[p.stok.first + row], 1u);

@@ -125,17 +125,17 @@ fn with_expert(sums: vec4<u32>, n: u32) -> vec4<u32> {
 fn write_meta(sums: vec4<u32>, left: vec2<u32>) {
     eoff[p.eoff.first + p.experts] = sums.x * p.tile;
     let to = p.meta_words.first;
-    meta_words[to] = sums.x;
-    meta_words[to + 1u] = sums.x * p.tile;
-    meta_words[to + 2u] = sums.y;
-    meta_words[to + 3u] = sums.z;
-    meta_words[to + 4u] = sums.w;
-    meta_words[to + 5u] = p.tile;
-    meta_words[to + 6u] = p.blocks;
-    meta_words[to + 7u] = p.entries;
-    meta_words[to + 8u] = left.x;
-    meta_words[to + 9u] = left.y;
-    meta_words[to + 10u] = 0u;
+    meta_words[to + META_TILES] = sums.x;
+    meta_words[to + META_ROWS] = sums.x * p.tile;
+    meta_words[to + META_KEPT] = sums.y;
+    meta_words[to + META_ACTIVE] = sums.z;
+    meta_words[to + META_LARGEST] = sums.w;
+    meta_words[to + META_TILE] = p.tile;
+    meta_words[to + META_BLOCKS] = p.blocks;
+    meta_words[to + META_ENTRIES] = p.entries;
+    meta_words[to + META_SKIPPED] = left.x;
+    meta_words[to + META_REJECTED] = left.y;
+    meta_words[to + META_RESERVED] = 0u;
 }
 
 // Entries of an expert: `alone` where this workgroup has counted them, else the sums of all blocks.

@@ -67,7 +67,7 @@ fn look_up(number: u32) -> vec3<u32> {
     var found = vec3(0u);
     if p.parts == 0u {
         found = vec3(0u, tile * TILE_ROWS, min(TILE_ROWS, p.m - tile * TILE_ROWS));
-    } else if tile / p.parts < meta_words[p.meta_words.first] {
+    } else if tile / p.parts < meta_words[p.meta_words.first + META_TILES] {
         let words = p.tiles.first + 3u * (tile / p.parts);
         let before = tile % p.parts * TILE_ROWS;
         let rows = tiles[words + 2u];

@@ -100,7 +100,7 @@ fn one<B: bytemuck::Pod>(rows: &Rows<B>, block: usize, half: impl Fn(&B) -> F16,
 /// A format's [`Columns`], whose functions' features the capability proves.
 macro_rules! columns {
     ($block:ident, scaled $scaled:literal, codes |$blocks:ident| $codes:expr,
-     scales |$rows:ident, $first:ident, $scales:ident, $mins:ident| $read:expr) => {
+     scales |$rows:ident, $first:ident, $scales:ident, $mins:pat_param| $read:expr) => {
         impl Columns<32> for $block {
             const SCALED: usize = $scaled;
 
@@ -112,7 +112,6 @@ macro_rules! columns {
 
             #[inline(always)]
             fn scales(_: Avx512, $rows: &Rows<Self>, $first: usize, $scales: &mut [Floats], $mins: &mut [Floats]) {
-                let _ = &$mins;
                 // SAFETY: the capability.
                 unsafe { $read }
             }
@@ -121,25 +120,25 @@ macro_rules! columns {
 }
 
 columns!(BlockQ8_0, scaled 1, codes |b| unsigned(b.map(|b| &b.qs)),
-    scales |rows, first, scales, mins| one(rows, first, |b| b.d, scales));
+    scales |rows, first, scales, _| one(rows, first, |b| b.d, scales));
 columns!(BlockQ4_0, scaled 4, codes |b| four_bits(b.map(|b| &b.qs)),
-    scales |rows, first, scales, mins| first_halves(rows, first, scales));
+    scales |rows, first, scales, _| first_halves(rows, first, scales));
 columns!(BlockQ4_1, scaled 1, codes |b| four_bits(b.map(|b| &b.qs)),
 scales |rows, first, scales, mins| {
     one(rows, first, |b| b.d, scales);
     one(rows, first, |b| b.m, mins)
 });
 columns!(BlockQ5_0, scaled 1, codes |b| five_bits(b.map(|b| &b.qs), b.map(|b| b.qh)),
-    scales |rows, first, scales, mins| one(rows, first, |b| b.d, scales));
+    scales |rows, first, scales, _| one(rows, first, |b| b.d, scales));
 columns!(BlockQ5_1, scaled 1, codes |b| five_bits(b.map(|b| &b.qs), b.map(|b| b.qh)),
 scales |rows, first, scales, mins| {
     one(rows, first, |b| b.d, scales);
     one(rows, first, |b| b.m, mins)
 });
 columns!(BlockIQ4_NL, scaled 4, codes |b| looked_up(b.map(|b| &b.qs), &UNEVEN_TABLE),
-    scales |rows, first, scales, mins| first_halves(rows, first, scales));
+    scales |rows, first, scales, _| first_halves(rows, first, scales));
 columns!(BlockMXFP4, scaled 1, codes |b| looked_up(b.map(|b| &b.qs), &FP4_TABLE),
-    scales |rows, first, scales, mins| mxfp4_scales(rows, first, scales));
+    scales |rows, first, scales, _| mxfp4_scales(rows, first, scales));
 
 /// `2^(e - 128)`: the floats of two exponents below 2 are subnormal.
 #[inline]
