@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::fmt;
 use std::ops::AddAssign;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -15,6 +17,9 @@ use crate::words::counted;
 /// its first chunk is not through yet, and never where standard error is no terminal.
 pub struct PrefillBar {
     bar: ProgressBar,
+    start: Instant,
+    /// Milliseconds until the last tokens were through: what its speed is of.
+    through: Arc<AtomicU64>,
     /// Dropped when the prompt is through.
     going_on: Sender<()>,
     /// Shows the bar in a moment.
@@ -32,10 +37,13 @@ impl PrefillBar {
     pub fn new(tokens: usize, at_first: &'static str) -> Self {
         const TEMPLATE: &str = "prefill [{wide_bar}] {pos}/{len} tokens  {rate}";
         let style = ProgressStyle::with_template(TEMPLATE).expect("a constant template");
+        let through = Arc::new(AtomicU64::new(0));
+        let until = through.clone();
         let style = style.with_key("rate", move |state: &ProgressState, out: &mut dyn fmt::Write| {
+            let elapsed = Duration::from_millis(until.load(Ordering::Relaxed));
             let _ = match state.pos() {
                 0 => out.write_str(at_first),
-                done => write!(out, "{}", rate(done, state.len().unwrap_or(0), state.elapsed())),
+                done => write!(out, "{}", rate(done, state.len().unwrap_or(0), elapsed)),
             };
         });
         let bar = ProgressBar::with_draw_target(Some(tokens as u64), ProgressDrawTarget::hidden());
@@ -48,11 +56,12 @@ impl PrefillBar {
                 shown.enable_steady_tick(TICK);
             }
         });
-        Self { bar, going_on, shows }
+        Self { bar, start: Instant::now(), through, going_on, shows }
     }
 
     /// The work of `tokens` tokens is done in all.
     pub fn set(&self, tokens: usize) {
+        self.through.store(self.start.elapsed().as_millis() as u64, Ordering::Relaxed);
         self.bar.set_position(tokens as u64);
     }
 
