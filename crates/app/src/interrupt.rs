@@ -1,6 +1,7 @@
 //! Ctrl-C, and SIGTERM and SIGHUP like it: the first one asks the work to stop, a second one ends the process at once.
 
 use std::fs;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -82,7 +83,9 @@ impl Interrupt {
     fn say_that_it_takes_time(&self) {
         thread::sleep(PATIENCE);
         if self.came() {
-            eprintln!("stopping when the step at hand is done; a second time ends it at once");
+            // Behind what may stand on the line: a bar, an answer.
+            let line = if io::stderr().is_terminal() { "\n" } else { "" };
+            eprintln!("{line}stopping when the step at hand is done; a second time ends it at once");
         }
     }
 

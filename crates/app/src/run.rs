@@ -79,8 +79,8 @@ pub fn run(settings: Run) -> Result<(), Failure> {
     // Until here there is nothing to be finished: Ctrl-C ends the process as it does any other.
     let interrupt = Interrupt::catch();
     let stop = interrupt.flag().clone();
-    let at_first =
-        if engine.device().info().id == "cpu" { "" } else { "kernels are compiled when they are first used" };
+    let is_gpu = ["cuda:", "wgpu:"].iter().any(|gpu| engine.device().info().id.starts_with(gpu));
+    let at_first = if is_gpu { "kernels are compiled when they are first used" } else { "" };
     let mut writer =
         Writer { session, sampler, tokenizer, history, predict, ignore_eos, stop, timings, at_first, profiler };
     let end = job.run(&mut writer, &interrupt);
