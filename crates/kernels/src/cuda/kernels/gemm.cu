@@ -136,7 +136,7 @@ template <int WIDTH> DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, To
     // Tokens: a thread keeps its 16-byte piece of 32 (or of fewer, if a stage is short), and walks over rows; the rows of
     // its walk are equal modulo 8, so that all of them are exchanged alike (activation_address). Rows without a token keep
     // what was there: sums of other tokens know nothing of it.
-    constexpr u32 PIECES_X = CHUNK / 8, ACROSS = GEMM_RESIDENT || PIECES_X > 32 ? 32 : PIECES_X, REPEAT = PIECES_X / ACROSS;
+    constexpr u32 PIECES_X = CHUNK / 8, ACROSS = GEMM_RESIDENT || PIECES_X > 32 ? 32 : PIECES_X, REPEAT = (PIECES_X + ACROSS - 1) / ACROSS;
     constexpr u32 WALK = THREADS / ACROSS, WALKS = (N + WALK - 1) / WALK;
     static_assert(THREADS % ACROSS == 0 && WALK % 8 == 0, "a stage's columns are a power of two of 16-byte pieces");
     const u32 first_token = t / ACROSS, piece_x = t % ACROSS;
