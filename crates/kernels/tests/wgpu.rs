@@ -95,7 +95,8 @@ pub fn portable() -> WgpuOptions {
     WgpuOptions { allowed: Allowed { f16: false, subgroups: false, matrices: false }, ..options() }
 }
 
-/// The same adapter with limits so low (and yet enough for a workgroup for each of 2049 experts) that grids are folded, weights lie in several buffers, and a call is cut into many.
+/// The same adapter with limits so low (and yet enough for a workgroup for each of 2049 experts) that grids are folded, weights
+/// lie in several buffers, and a call is cut into many.
 fn low_limits() -> WgpuOptions {
     WgpuOptions { max_groups: Some(50), max_binding: Some(1 << 20), work_per_submit: 1 << 20, ..options() }
 }

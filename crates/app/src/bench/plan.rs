@@ -1,8 +1,8 @@
 //! `argon bench plan`: the stages of the plan alone, and whole plans of a sequence of layers, variant beside variant.
 //!
-//! The stages alone are functions of the processor, called on a thread of its device, or what a launch of a CUDA device adds to
-//! those before it, without which it would find another layer's numbers. The sequence is what a model enqueues, one plan a layer, from an idle device to an idle device; there the variants of
-//! the device stand side by side.
+//! The stages alone are functions of the processor, called on a thread of its device, or what a launch of a CUDA device adds
+//! to those before it, without which it would find another layer's numbers. The sequence is what a model enqueues, one plan a
+//! layer, from an idle device to an idle device; there the variants of the device stand side by side.
 
 pub mod tables;
 

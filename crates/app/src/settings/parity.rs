@@ -116,7 +116,8 @@ impl TryFrom<args::KernelsArgs> for Parity {
 /// Refuses sizes for which the operands of a part and their copies in float64 would take more than a few gigabytes, or, of
 /// attention, whose work grows with the square, the reference more than minutes.
 fn expect_room(parts: &[Part], request: &Request) -> Result<(), Failure> {
-    /// Tokens, where plans are not all that is compared, and of attention; rows of a layer; its experts; logits of a router, and what it chooses; bytes of a plan.
+    /// Tokens, where plans are not all that is compared, and of attention; rows of a layer; its experts; logits of a router, and
+    /// what it chooses; bytes of a plan.
     const TOKENS: usize = 1 << 14;
     const ATTENDING: usize = 1 << 12;
     const ROWS: usize = 1 << 16;

@@ -51,8 +51,7 @@ pub fn routed_weights(device: &dyn Device, precision: Precision, w: &Weight, til
     let shape = Shape::new(x.rows, 1, 1, tile).map_err(impossible)?;
     let plan = PlanBuffers::new(device, shape)?;
     let zeros = vec![0; 4 * x.rows];
-    let (ids, weights) = (DType::I32, DType::F32);
-    let [ids, weights] = [ids, weights].map(|dtype| upload(device, dtype, [x.rows, 1, 1], &zeros));
+    let [ids, weights] = [DType::I32, DType::F32].map(|dtype| upload(device, dtype, [x.rows, 1, 1], &zeros));
     device.enqueue(&Plan { ids: ids?, weights: weights?, plan: plan.clone() }.into())?;
     let out = tensor(device, DType::F32, shape.max_rows(), 1, w.rows)?;
     let (rows, epilogue) = (RowMap::Gather(plan), Epilogue::Store);
