@@ -12,42 +12,37 @@ AS_HOST(CombineArgs, COMBINE_ARGS);
 // Rows whose columns are on their way together.
 constexpr u32 BATCH = 10;
 
-extern "C" __global__ void combine(const __grid_constant__ CombineArgs a) {
-    after_previous();
+// QUADS: all rows are in quads, which is asked before all loads, not between them.
+template <bool QUADS> DEVICE void combine_row(const CombineArgs &a) {
     const u32 t = blockIdx.x, cols = a.out.cols;
     const u32 top_k = a.weights.cols;
     const float *weights = a.weights.at(t, 0);
     const i32 *pos = a.pos + (u64)t * top_k;
     const float gate = !a.has_shared ? 0.0f : a.has_gate ? sigmoid(*a.gate.at(t, 0)) : 1.0f;
-    if (in_quads(a.rows) && in_quads(a.out) && (!a.has_shared || in_quads(a.shared))) {
-        for (u32 c = 4 * threadIdx.x; c < cols; c += 4 * blockDim.x) {
-            float4 y = make_float4(0, 0, 0, 0);
+    for (u32 c = 4 * threadIdx.x; c < cols; c += 4 * blockDim.x) {
+        float4 y = make_float4(0, 0, 0, 0);
 #pragma unroll 1
-            for (u32 first = 0; first < top_k; first += BATCH) {
-                i32 row[BATCH];
-                float4 x[BATCH];
+        for (u32 first = 0; first < top_k; first += BATCH) {
+            i32 row[BATCH];
+            float4 x[BATCH];
 #pragma unroll
-                for (u32 j = 0; j < BATCH; j++) row[j] = first + j < top_k ? pos[first + j] : -1;
+            for (u32 j = 0; j < BATCH; j++) row[j] = first + j < top_k ? pos[first + j] : -1;
 #pragma unroll
-                for (u32 j = 0; j < BATCH; j++)
-                    if (row[j] >= 0) x[j] = *(const float4 *)(a.rows.at(row[j], 0) + c);
+            for (u32 j = 0; j < BATCH; j++)
+                if (row[j] >= 0) x[j] = load4(a.rows.at(row[j], 0), c, cols, QUADS);
 #pragma unroll
-                for (u32 j = 0; j < BATCH; j++)
-                    if (row[j] >= 0) y = fma4(weights[first + j], x[j], y);
-            }
-            if (a.has_shared) y = fma4(gate, *(const float4 *)(a.shared.at(t, 0) + c), y);
-            float4 *out = (float4 *)(a.out.at(t, 0) + c);
-            if (a.accumulate) y = fma4(1.0f, *out, y);
-            *out = y;
+            for (u32 j = 0; j < BATCH; j++)
+                if (row[j] >= 0) y = fma4(weights[first + j], x[j], y);
         }
-        return;
+        if (a.has_shared) y = fma4(gate, load4(a.shared.at(t, 0), c, cols, QUADS), y);
+        float *out = a.out.at(t, 0);
+        if (a.accumulate) y = fma4(1.0f, load4(out, c, cols, QUADS), y);
+        store4(out, c, cols, QUADS, y);
     }
-    for (u32 c = threadIdx.x; c < cols; c += blockDim.x) {
-        float y = 0;
-        for (u32 k = 0; k < top_k; k++)
-            if (pos[k] >= 0) y = fmaf(weights[k], a.rows.at(pos[k], 0)[c], y);
-        if (a.has_shared) y = fmaf(gate, a.shared.at(t, 0)[c], y);
-        float *out = a.out.at(t, 0) + c;
-        *out = a.accumulate ? *out + y : y;
-    }
+}
+
+extern "C" __global__ void combine(const __grid_constant__ CombineArgs a) {
+    after_previous();
+    if (in_quads(a.rows) && in_quads(a.out) && (!a.has_shared || in_quads(a.shared))) combine_row<true>(a);
+    else combine_row<false>(a);
 }
