@@ -65,13 +65,18 @@ impl RopeConfig {
     }
 
     /// Radians per position of each pair, whose frequency is divided by its of `factors`: `[dims / 2]`.
+    ///
+    /// Exponent, period and frequency are each rounded to f32, as where models are trained: the exact frequencies are other
+    /// numbers, and what they differ by grows with the position.
     pub fn freqs(&self, factors: &[f32]) -> Vec<f32> {
         let ramp = self.yarn.as_ref().map(|yarn| yarn.ramp(self));
         let freq = |(pair, divisor): (usize, &f32)| {
-            let trained = f64::from(self.base).powf(-((2 * pair) as f64) / self.dims as f64) / f64::from(*divisor);
-            let slowed = trained / f64::from(self.factor);
-            let kept = ramp.as_ref().map_or(0.0, |ramp| ramp(pair));
-            (slowed * (1.0 - kept) + trained * kept) as f32
+            let exponent = (2 * pair) as f32 / self.dims as f32;
+            let period = f64::from(self.base).powf(f64::from(exponent)) as f32;
+            let trained = 1.0 / period / divisor;
+            let slowed = trained / self.factor;
+            let kept = ramp.as_ref().map_or(0.0, |ramp| ramp(pair) as f32);
+            slowed * (1.0 - kept) + trained * kept
         };
         factors.iter().enumerate().map(freq).collect()
     }
@@ -139,6 +144,14 @@ mod tests {
             // Both are rounded to f32 once, from sums in another order.
             assert!((found - expected).abs() <= f32::EPSILON * expected, "pair {pair}: {found}, not {expected}");
         }
+    }
+
+    /// To the nearest f32, 500 to the power of -1/10, -6/10 and -7/10 are 0.5371592, 0.024022488 and 0.0129039.
+    #[test]
+    fn frequencies_are_rounded_as_where_models_are_trained() {
+        let rope = RopeConfig { dims: 20, base: 500.0, factor: 1.0, yarn: None, magnitude: 1.0 };
+        let freqs = rope.freqs(&[1.0; 10]);
+        assert_eq!([freqs[0], freqs[1], freqs[6], freqs[7]], [1.0, 0.537_159_14, 0.024_022_486, 0.012_903_902]);
     }
 
     #[test]
