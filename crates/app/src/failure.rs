@@ -3,6 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
+use crate::words::one_line;
+
 /// Why a command stopped. The kind decides the exit code.
 #[derive(Debug)]
 pub enum Failure {
@@ -47,19 +49,6 @@ impl Failure {
     }
 }
 
-/// A message as one line of readable length, whatever names and texts of a file are in it.
-fn one_line(message: &str) -> String {
-    const LONGEST: usize = 2000;
-    let mut line = String::new();
-    for (index, c) in message.chars().enumerate() {
-        if index == LONGEST {
-            return line + "...";
-        }
-        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
-    }
-    line
-}
-
 /// Says of an error which kind of failure it is, and what was being done.
 pub trait OrFail<T> {
     /// The input is at fault; `what` names it.
@@ -83,16 +72,5 @@ pub fn stdout_failure(error: io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::StdoutClosed,
         _ => Failure::Work(anyhow::Error::from(error).context("standard output")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_message_is_one_line_and_no_book() {
-        assert_eq!(one_line("a\nb\u{1b}[31mc\u{e9}"), "a\\nb\\u{1b}[31mc\u{e9}");
-        assert_eq!(one_line(&"x".repeat(5000)).len(), 2003);
     }
 }

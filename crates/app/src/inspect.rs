@@ -7,15 +7,15 @@ mod meter;
 use std::io::{self, Write};
 use std::path::Path;
 
-use argon_gguf::{Error, Gguf, Metadata};
+use argon_gguf::{Gguf, Metadata};
 use serde::Serialize;
 
 use crate::args::InspectArgs;
-use crate::failure::{Failure, OrFail, stdout_failure};
-use crate::words::{bytes, many};
+use crate::failure::{Failure, stdout_failure};
+use crate::words::{bytes, many, one_line};
 use crate::{model, table};
 use census::{Census, Experts};
-use memory::Memory;
+use memory::{Memory, Trial};
 
 /// Everything that is told.
 #[derive(Debug, Serialize)]
@@ -37,6 +37,8 @@ struct Report {
     census: Census,
     /// Why the model does not run, if it does not.
     unsupported: Option<String>,
+    /// Why a model that runs takes ids of tokens alone, if it takes no text.
+    tokenizer_unsupported: Option<String>,
     /// Parts of the file that are not used.
     skipped: Vec<String>,
     warnings: Vec<String>,
@@ -63,7 +65,7 @@ pub fn run(args: InspectArgs) -> Result<(), Failure> {
     let path = args.file.or(args.model);
     let path = path.as_deref();
     let gguf = model::open(path)?;
-    let report = Report::new(path, &gguf, args.tensors)?;
+    let report = Report::new(path, &gguf, args.tensors);
     let mut out = io::stdout().lock();
     let written = if args.json {
         serde_json::to_string_pretty(&report).map_err(io::Error::from).and_then(|json| writeln!(out, "{json}"))
@@ -74,11 +76,11 @@ pub fn run(args: InspectArgs) -> Result<(), Failure> {
 }
 
 impl Report {
-    fn new(path: Option<&Path>, gguf: &Gguf, list: bool) -> Result<Report, Failure> {
-        let facts = Facts::read(gguf.metadata()).or_input(model::name(path))?;
-        let (unsupported, memory, skipped, warnings) = match Memory::measure(gguf) {
-            Ok((memory, info)) => (None, Some(memory), info.skipped, info.warnings),
-            Err(error) => (Some(error.to_string()), None, Vec::new(), Vec::new()),
+    fn new(path: Option<&Path>, gguf: &Gguf, list: bool) -> Report {
+        let facts = Facts::read(gguf.metadata());
+        let (unsupported, trial) = match Trial::run(gguf) {
+            Ok(trial) => (None, trial),
+            Err(error) => (Some(error.to_string()), Trial::default()),
         };
         let listed = gguf.tensors().iter().map(|tensor| Listed {
             name: tensor.name.clone(),
@@ -86,7 +88,7 @@ impl Report {
             shape: tensor.shape.clone(),
             bytes: tensor.bytes,
         });
-        Ok(Report {
+        Report {
             file: model::name(path),
             parts: gguf.parts().len(),
             name: facts.name,
@@ -100,15 +102,17 @@ impl Report {
             chat_template: facts.chat_template,
             census: census::take(gguf, facts.experts),
             unsupported,
-            skipped,
-            warnings,
-            memory,
+            tokenizer_unsupported: trial.no_text,
+            skipped: trial.skipped,
+            warnings: trial.warnings,
+            memory: trial.memory,
             tensor_list: list.then(|| listed.collect()),
-        })
+        }
     }
 
     fn print(&self, out: &mut impl Write) -> io::Result<()> {
-        let mut line = |what: &str, value: &dyn std::fmt::Display| writeln!(out, "{what:<15}{value}");
+        let mut line =
+            |what: &str, value: &dyn std::fmt::Display| writeln!(out, "{what:<15}{}", one_line(&value.to_string()));
         let number = |value: Option<u64>| value.map_or_else(|| "not said".into(), |value| value.to_string());
         line("file", &self.file)?;
         if self.parts > 1 {
@@ -131,7 +135,10 @@ impl Report {
         match (&self.unsupported, &self.memory) {
             (Some(why), _) => line("runs", &format_args!("no: {why}"))?,
             (None, Some(memory)) => {
-                line("runs", &"yes")?;
+                match &self.tokenizer_unsupported {
+                    None => line("runs", &"yes")?,
+                    Some(why) => line("runs", &format_args!("with ids of tokens, without text: {why}"))?,
+                }
                 for (i, told) in memory.describe().iter().enumerate() {
                     line(if i == 0 { "memory" } else { "" }, told)?;
                 }
@@ -163,14 +170,15 @@ impl Report {
         writeln!(out)?;
         let rows = list.iter().map(|tensor| {
             let shape: Vec<String> = tensor.shape.iter().map(usize::to_string).collect();
-            [tensor.name.clone(), tensor.format.into(), shape.join(" x "), tensor.bytes.to_string()]
+            [one_line(&tensor.name), tensor.format.into(), shape.join(" x "), tensor.bytes.to_string()]
         });
         let header = ["tensor", "format", "columns x rows", "bytes"];
         table::write(out, header, [false, false, false, true], &rows.collect::<Vec<_>>())
     }
 }
 
-/// What the metadata say. None of it is required: a file that lacks it does not run, but can be looked at.
+/// What the metadata say. None of it is required, and a key that holds something else says nothing: such a file does not
+/// run, for a reason that is told, but can be looked at.
 struct Facts {
     name: Option<String>,
     architecture: Option<String>,
@@ -183,28 +191,37 @@ struct Facts {
 }
 
 impl Facts {
-    fn read(metadata: &Metadata) -> Result<Facts, Error> {
-        let architecture = metadata.str("general.architecture")?;
-        let number = |key: &str| match architecture {
-            Some(architecture) => metadata.u64(&format!("{architecture}.{key}")),
-            None => Ok(None),
-        };
-        let experts = match (number("expert_count")?, number("expert_used_count")?) {
+    fn read(metadata: &Metadata) -> Facts {
+        let text = |key: &str| metadata.str(key).ok().flatten();
+        let architecture = text("general.architecture");
+        let number = |key: &str| number(metadata, &format!("{}.{key}", architecture?));
+        let experts = match (number("expert_count"), number("expert_used_count")) {
             (Some(all), Some(used)) if (1..=all).contains(&used) => Some(Experts { all, used }),
             _ => None,
         };
-        Ok(Facts {
-            name: metadata.str("general.name")?.map(str::to_owned),
+        Facts {
+            name: text("general.name").map(str::to_owned),
             architecture: architecture.map(str::to_owned),
-            layers: number("block_count")?,
-            hidden: number("embedding_length")?,
-            context: number("context_length")?,
+            layers: number("block_count"),
+            hidden: number("embedding_length"),
+            context: number("context_length"),
             experts,
-            tokenizer: match (metadata.str("tokenizer.ggml.model")?, metadata.str("tokenizer.ggml.pre")?) {
+            tokenizer: match (text("tokenizer.ggml.model"), text("tokenizer.ggml.pre")) {
                 (Some(model), Some(pre)) => Some(format!("{model}, {pre}")),
                 (model, _) => model.map(str::to_owned),
             },
-            chat_template: metadata.str("tokenizer.chat_template")?.is_some(),
-        })
+            chat_template: text("tokenizer.chat_template").is_some(),
+        }
+    }
+}
+
+/// The number under `key`, also where it is repeated for each layer, as some writers do.
+fn number(metadata: &Metadata, key: &str) -> Option<u64> {
+    if let Ok(number) = metadata.u64(key) {
+        return number;
+    }
+    match metadata.u64_array(key).ok()??.as_slice() {
+        [first, rest @ ..] if rest.iter().all(|number| number == first) => Some(*first),
+        _ => None,
     }
 }

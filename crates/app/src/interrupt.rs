@@ -107,6 +107,14 @@ impl Interrupt {
         self.stop.load(Ordering::Relaxed)
     }
 
+    /// Does what waits for others and cannot be asked to stop: a signal that comes meanwhile ends the process.
+    pub fn ends_at_once<T>(&self, work: impl FnOnce() -> T) -> T {
+        let asks = self.asks.swap(false, Ordering::Relaxed);
+        let done = work();
+        self.asks.store(asks, Ordering::Relaxed);
+        done
+    }
+
     /// What was to stop has stopped; the next Ctrl-C is a first one again.
     pub fn forget(&self) {
         self.stop.store(false, Ordering::Relaxed);

@@ -39,6 +39,7 @@ pub fn run(settings: settings::Logits) -> Result<(), Failure> {
     let logits = session.prefill(&tokens, which, &mut |_| ControlFlow::Continue(()));
     let logits = logits.map_err(|error| model::failure(error, &model::name(path)))?;
     let logits = logits.ok_or_else(|| Failure::work("the model gave no logits"))?;
+    expect_numbers(&logits, if settings.all { 0 } else { tokens.len() - 1 })?;
     let shape: &[usize] = if settings.all { &[tokens.len(), logits.width] } else { &[logits.width] };
     if to_stdout {
         let mut out = BufWriter::new(io::stdout().lock());
@@ -47,6 +48,13 @@ pub fn run(settings: settings::Logits) -> Result<(), Failure> {
     write(&settings.output, shape, &logits, &interrupt).or_work(settings.output.display())?;
     eprintln!("{}: f32 {shape:?}", settings.output.display());
     Ok(())
+}
+
+/// That all logits are numbers; `first` is the position of the token that the first row is of.
+fn expect_numbers(logits: &LogitsOut, first: usize) -> Result<(), Failure> {
+    let Some(at) = logits.values.iter().position(|logit| !logit.is_finite()) else { return Ok(()) };
+    let (token, id) = (first + at / logits.width, at % logits.width);
+    Err(Failure::work(format_args!("after token {token} of the prompt, the logit of id {id} is {}", logits.values[at])))
 }
 
 /// The ids of the prompt; at least one. Text is taken as `argon run` takes it.

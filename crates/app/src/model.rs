@@ -9,7 +9,7 @@ use argon_kernels::DeviceError;
 use crate::device;
 use crate::failure::{Failure, OrFail};
 use crate::settings::Device;
-use crate::words::counted;
+use crate::words::{counted, one_line};
 
 /// The model that is always there. What it is: `models/README.md`.
 static EMBEDDED: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../models/argon-tiny.gguf"));
@@ -89,7 +89,7 @@ pub fn introduce(engine: &Engine, path: Option<&Path>) {
     let (info, device) = (engine.info(), engine.device().info());
     eprintln!(
         "{}: {}, {}, {} of {} experts per token; {} ({}), precision {}",
-        name(path),
+        one_line(&name(path)),
         info.architecture,
         counted(info.layers, "layer"),
         info.experts_used,

@@ -107,6 +107,22 @@ fn directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
+/// A new file beside `place`, and its path. What is there already stays: a run that was killed may have had the same number
+/// as this one, as each first process of a container has.
+fn part_of(place: &Path) -> io::Result<(PathBuf, File)> {
+    const OTHERS: usize = 1000;
+    let process = std::process::id();
+    let mut other = 0;
+    loop {
+        let mut part = place.as_os_str().to_owned();
+        part.push(if other == 0 { format!(".{process}.part") } else { format!(".{process}-{other}.part") });
+        match File::create_new(&part) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && other < OTHERS => other += 1,
+            made => return Ok((part.into(), made?)),
+        }
+    }
+}
+
 /// A whole file at once; a Ctrl-C that ends the process in between leaves what was there before.
 ///
 /// # Errors
@@ -125,17 +141,16 @@ impl<'a> NewFile<'a> {
     pub fn create(path: &Path, interrupt: &'a Interrupt) -> io::Result<Self> {
         let place = match fs::metadata(path) {
             Ok(there) if !there.is_file() => {
-                let file = File::options().write(true).open(path)?;
+                // A pipe that nobody reads yet is waited for, which no work could be asked to stop.
+                let file = interrupt.ends_at_once(|| File::options().write(true).open(path))?;
                 return Ok(Self { file, place: path.to_owned(), part: None, interrupt });
             }
             // Through a link, to what it leads to.
             Ok(_) => fs::canonicalize(path)?,
-            Err(_) => followed(path),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => followed(path),
+            Err(error) => return Err(error),
         };
-        let mut part = place.clone().into_os_string();
-        part.push(format!(".{}.part", std::process::id()));
-        let part = PathBuf::from(part);
-        let file = File::create_new(&part)?;
+        let (part, file) = part_of(&place)?;
         interrupt.removes(Some(&part));
         Ok(Self { file, place, part: Some(part), interrupt })
     }
@@ -233,6 +248,28 @@ mod tests {
         write(&link, b"new", &Interrupt::default()).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(names(dir.path()), ["f", "link"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_in_a_circle_are_no_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("link", &link).unwrap();
+        assert!(matches!(can_be_written(&link), Err(Failure::Input(_))));
+        assert!(write(&link, b"new", &Interrupt::default()).is_err());
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    }
+
+    #[test]
+    fn what_a_killed_run_left_is_in_nobodys_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let left = format!("f.{}.part", std::process::id());
+        fs::write(dir.path().join(&left), "old").unwrap();
+        write(&path, b"new", &Interrupt::default()).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(names(dir.path()), ["f".to_owned(), left]);
     }
 
     #[cfg(unix)]

@@ -40,6 +40,9 @@ pub fn run(settings: settings::Perplexity) -> Result<(), Failure> {
     for (i, window) in windows.enumerate() {
         read_window(&mut session, tokenizer, window, &mut losses)
             .map_err(|error| model::failure(error, &format!("window {}", i + 1)))?;
+        if !losses.sum.is_finite() {
+            return Err(Failure::work(format_args!("window {}: the model's logits are not numbers", i + 1)));
+        }
         eprintln!("[{}/{all}] {:.4}", i + 1, losses.perplexity());
     }
     let (perplexity, error) = (losses.perplexity(), losses.error());

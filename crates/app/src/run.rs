@@ -20,6 +20,7 @@ use crate::measure::profile::Profiler;
 use crate::progress::Timings;
 use crate::prompt::{Prompt, Source};
 use crate::settings::{CHAT_CONTEXT, Run};
+use crate::words::one_line;
 use crate::{model, output};
 use chat::Chat;
 use saved::{Contents, Saved, save};
@@ -183,7 +184,9 @@ fn encode(tokenizer: &Tokenizer, prompt: Option<&Prompt>, saved: bool) -> Result
         return Err(Failure::input("the prompt is empty"));
     }
     if prompt.example {
-        eprintln!("no prompt given; continuing the model's own example:\n{}\n", ending(&prompt.text));
+        eprintln!("no prompt given; continuing the model's own example:");
+        ending(&prompt.text).lines().for_each(|line| eprintln!("{}", one_line(line)));
+        eprintln!();
     }
     Ok(ids)
 }

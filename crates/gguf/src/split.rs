@@ -102,13 +102,14 @@ impl Split {
     /// Checks that all parts together hold as many tensors as the first one says.
     ///
     /// # Errors
-    /// [`Error::TensorTotal`].
+    /// [`Error::File`] of the first part, with [`Error::TensorTotal`] or that it does not say.
     pub(crate) fn check_total(&self, found: usize, first: &Metadata) -> Result<(), Error> {
-        let (found, expected) = (found as u64, first.require_u64(TENSORS_KEY)?);
-        if found == expected {
-            return Ok(());
-        }
-        Err(Error::TensorTotal { found, expected }.in_file(part_path(&self.stem, 1, self.count)))
+        let compare = |expected| match found as u64 {
+            found if found == expected => Ok(()),
+            found => Err(Error::TensorTotal { found, expected }),
+        };
+        let compared = first.require_u64(TENSORS_KEY).and_then(compare);
+        compared.map_err(|error| error.in_file(part_path(&self.stem, 1, self.count)))
     }
 
     /// Checks that `part` is what its name says, and of the same model as `first`: every key that both have, and that is

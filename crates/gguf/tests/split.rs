@@ -146,6 +146,18 @@ fn a_part_without_its_tensors_is_refused() {
 }
 
 #[test]
+fn a_first_part_that_does_not_count_the_tensors_is_named() {
+    let parts = three_parts();
+    let mut raw = good_raw();
+    (raw.keys, raw.tensors, raw.data) = (Vec::new(), Vec::new(), Vec::new());
+    raw.push_key("split.no", ValueType::U16, vec![0, 0]);
+    raw.push_key("split.count", ValueType::U16, vec![3, 0]);
+    fs::write(&parts.paths[0], raw.bytes()).unwrap();
+    let expected = (parts.paths[0].clone(), Error::MissingKey { key: "split.tensors.count".into() });
+    assert_eq!(refusal(&parts.paths[1]), expected);
+}
+
+#[test]
 fn a_malformed_part_is_named() {
     let parts = three_parts();
     let bytes = fs::read(&parts.paths[2]).unwrap();

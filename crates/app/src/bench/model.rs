@@ -27,7 +27,7 @@ use crate::model;
 use crate::page::Page;
 use crate::page::bars::{self, Row};
 use crate::settings::{self, BenchTest};
-use crate::words::counted;
+use crate::words::{counted, one_line};
 
 /// What was measured on what.
 #[derive(Debug, Serialize)]
@@ -244,7 +244,7 @@ impl Setting {
         Ok(Setting {
             about: About::now(),
             file: model::name(path),
-            model: [Some(info.architecture), label].into_iter().flatten().collect::<Vec<_>>().join(" "),
+            model: one_line(&[Some(info.architecture), label].into_iter().flatten().collect::<Vec<_>>().join(" ")),
             size_bytes: census.bytes,
             parameters: census.parameters,
             threads: (device.id == "cpu").then(|| settings.device.threads.map_or(all, NonZero::get)),

@@ -35,14 +35,37 @@ pub struct Memory {
 /// The chunk of a session by default.
 const CHUNK: usize = 2048;
 
-impl Memory {
-    /// Lets a stand-in of the processor load the model and start sessions; also gives what the loader says.
+/// What is found out by loading a model without its weights.
+#[derive(Default)]
+pub struct Trial {
+    /// What it takes.
+    pub memory: Option<Memory>,
+    /// Why it takes no text, if the file's tokenizer cannot be used.
+    pub no_text: Option<String>,
+    /// Parts of the file that are not used.
+    pub skipped: Vec<String>,
+    /// What the loader warns of.
+    pub warnings: Vec<String>,
+}
+
+impl Trial {
+    /// Lets a stand-in of the processor load the model and start sessions.
     ///
     /// # Errors
     /// Why the model does not run.
-    pub fn measure(gguf: &Gguf) -> Result<(Memory, ModelInfo), EngineError> {
+    pub fn run(gguf: &Gguf) -> Result<Trial, EngineError> {
         let meter = Arc::new(Meter::new(Arc::new(CpuDevice::new(CpuOptions::default())?)));
         let engine = Engine::load(gguf.clone(), meter.clone(), EngineOptions::default())?;
+        let memory = Some(Memory::measure(&engine, &meter)?);
+        let no_text = engine.tokenizer().err().map(|error| error.to_string());
+        let ModelInfo { skipped, warnings, .. } = engine.info().clone();
+        Ok(Trial { memory, no_text, skipped, warnings })
+    }
+}
+
+impl Memory {
+    /// Of a model that was just loaded onto `meter`.
+    fn measure(engine: &Engine, meter: &Meter) -> Result<Memory, EngineError> {
         let weights = meter.constants() + meter.allocated();
         let session = |context, cache| {
             let before = meter.allocated();
@@ -56,7 +79,7 @@ impl Memory {
         let fixed = session(short, DType::F16)?.saturating_sub(per_1000_tokens_f16 * short / 1000);
         let trained = engine.info().context;
         let caches = (per_1000_tokens_f16 as u64).saturating_mul(trained as u64) / 1000;
-        let memory = Memory {
+        Ok(Memory {
             trained,
             trained_total: caches.saturating_add((weights + fixed) as u64),
             machine: machine::memory(),
@@ -65,8 +88,7 @@ impl Memory {
             per_1000_tokens_f32: slope(DType::F32)? as u64,
             fixed: fixed as u64,
             chunk: CHUNK,
-        };
-        Ok((memory, engine.info().clone()))
+        })
     }
 
     /// In a line for each part, and one for all of them.

@@ -5,7 +5,7 @@ use std::fs;
 use argon_gguf::{Format, Gguf, Value as Metadata, Writer};
 use serde_json::Value;
 
-use crate::{embedded, fixture, output, stdout, text, with_keys};
+use crate::{embedded, fixture, output, stderr, stdout, text, with_keys};
 
 fn report(args: &[&str]) -> Value {
     serde_json::from_str(stdout(&output(&[&["inspect", "--json"], args].concat()))).unwrap()
@@ -55,6 +55,57 @@ fn what_decides_of_a_chat_and_what_all_takes_is_told() {
     assert_eq!(report(&[text(&path)])["chat_template"], true);
     let found = output(&["inspect"]);
     assert!(stdout(&found).contains(" in all at the trained context of 4096; this machine has "), "{found:?}");
+}
+
+/// Some writers repeat a number for each layer. What is told of it is what the engine makes of it.
+#[test]
+fn a_number_may_be_repeated_for_each_layer() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("layers.gguf");
+    let counts: [(&str, &[u32]); 2] = [("qwen3moe.expert_used_count", &[3, 3]), ("qwen3moe.expert_count", &[8])];
+    with_keys(&fixture("qwen3moe.gguf"), &counts, &path);
+    let found = report(&[text(&path)]);
+    assert_eq!((&found["experts"], &found["experts_used"]), (&8.into(), &3.into()));
+    assert_eq!(found["unsupported"], Value::Null);
+}
+
+#[test]
+fn a_key_of_another_type_is_told_beside_everything_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("typed.gguf");
+    with_keys(&fixture("qwen3moe.gguf"), &[("qwen3moe.block_count", Metadata::String("two"))], &path);
+    let found = report(&[text(&path)]);
+    assert_eq!((&found["layers"], &found["hidden"]), (&Value::Null, &256.into()));
+    assert!(found["unsupported"].as_str().unwrap().contains("qwen3moe.block_count"));
+}
+
+#[test]
+fn a_model_without_a_tokenizer_runs_but_takes_no_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("mute.gguf");
+    with_keys(&fixture("qwen3moe.gguf"), &[("tokenizer.ggml.model", Metadata::String("abacus"))], &path);
+    let found = report(&[text(&path)]);
+    assert_eq!(found["unsupported"], Value::Null);
+    assert!(found["tokenizer_unsupported"].as_str().unwrap().contains("tokenizer.ggml.model"));
+    let plain = output(&["inspect", text(&path)]);
+    assert!(
+        stdout(&plain).contains("runs           with ids of tokens, without text: tokenizer.ggml.model"),
+        "{plain:?}"
+    );
+}
+
+/// A name may hold anything: no line of its own, no command to the terminal.
+#[test]
+fn texts_of_a_file_stay_on_their_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("loud.gguf");
+    let name = Metadata::String("a\x1b[31m\nruns           yes");
+    let example = Metadata::String("b\x1b]0;c\x07\nd");
+    with_keys(&fixture("qwen3moe.gguf"), &[("general.name", name), ("argon.default_prompt", example)], &path);
+    let plain = output(&["inspect", text(&path)]);
+    assert!(stdout(&plain).contains("name           a\\u{1b}[31m\\nruns           yes\n"), "{plain:?}");
+    let run = output(&["run", "-m", text(&path), "-n", "0"]);
+    assert!(stderr(&run).contains("example:\nb\\u{1b}]0;c\\u{7}\nd\n"), "{run:?}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use argon_gguf::Gguf;
 use argon_kernels::cpu::{CpuDevice, CpuOptions};
 use argon_kernels::{DType, Precision};
 
-use crate::{assert_fails, embedded, fixture, output, stderr, text};
+use crate::{assert_fails, embedded, fixture, output, stderr, text, with_tensor};
 
 const IDS: [u32; 5] = [100, 7, 4000, 7, 12];
 
@@ -81,6 +81,22 @@ fn standard_output_gets_the_same_bytes_and_ids_may_stand_apart() {
     assert_eq!(found.stdout, fs::read(&path).unwrap());
     let first = stderr(&found).lines().next().unwrap();
     assert!(first.starts_with("the embedded model: qwen4exp, ") && first.ends_with(", precision f32"), "{first}");
+}
+
+/// The last norm's weights are numbers, and what they make of a token is none.
+#[test]
+fn logits_that_are_no_numbers_are_a_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, npy) = (dir.path().join("large.gguf"), dir.path().join("logits.npy"));
+    with_tensor(&fixture("qwen3moe.gguf"), "output_norm.weight", &f32::MAX.to_le_bytes().repeat(256), &model);
+    let found = output(&["logits", "-m", text(&model), "--tokens", "1,2,3", "-o", text(&npy)]);
+    assert_fails(&found, 1, &["after token 2 of the prompt", "the logit of id "]);
+    assert!(!npy.exists());
+    let book = dir.path().join("book.txt");
+    fs::write(&book, "one two three four ".repeat(20)).unwrap();
+    let found = output(&["perplexity", "-m", text(&model), "-f", text(&book), "-c", "16"]);
+    assert_fails(&found, 1, &["window 1", "not numbers"]);
+    assert_eq!(found.stdout, b"");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use argon_gguf::{Gguf, Value, Writer};
+use argon_gguf::{Gguf, ToMetadata, Value, Writer};
 
 /// The command, with nothing on standard input. Vulkan's libraries write an error of their own where a session has no directory.
 fn argon(args: &[&str]) -> Command {
@@ -78,11 +78,11 @@ const SETS_BOS: [(&str, Value); 2] =
     [("tokenizer.ggml.add_bos_token", Value::Bool(true)), ("tokenizer.ggml.bos_token_id", Value::U32(510))];
 
 /// Writes the model `of` to `path` with other or additional keys.
-fn with_keys(of: &Path, keys: &[(&str, Value)], path: &Path) {
+fn with_keys(of: &Path, keys: &[(&str, impl ToMetadata)], path: &Path) {
     let gguf = Gguf::open(of).unwrap();
     let mut writer = Writer::new();
-    for &(key, value) in keys {
-        writer = writer.metadata(key, value);
+    for (key, value) in keys {
+        writer = writer.metadata(*key, value);
     }
     for key in gguf.metadata().keys().filter(|key| keys.iter().all(|(changed, _)| changed != key)) {
         writer = writer.metadata(key, gguf.metadata().get(key).unwrap().unwrap());
@@ -91,6 +91,16 @@ fn with_keys(of: &Path, keys: &[(&str, Value)], path: &Path) {
         writer = writer.tensor(&tensor.name, &tensor.shape, tensor.format, gguf.data(tensor).to_vec());
     }
     writer.write_file(path).unwrap();
+}
+
+/// Writes the model `of` to `path` with other bytes of one tensor.
+fn with_tensor(of: &Path, name: &str, bytes: &[u8], path: &Path) {
+    let gguf = Gguf::open(of).unwrap();
+    let place = gguf.location(gguf.tensor(name).unwrap());
+    assert_eq!(bytes.len(), place.len);
+    let mut file = std::fs::read(of).unwrap();
+    file[place.offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    std::fs::write(path, file).unwrap();
 }
 
 fn text(path: &Path) -> &str {
