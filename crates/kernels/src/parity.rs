@@ -1,21 +1,22 @@
 //! A device beside the reference, kernel by kernel: what `argon parity` runs, and what it says.
 //!
-//! A [`Case`] draws operands and enqueues ops on a [`Desk`]; it runs on the device, twice, and on the reference, and what
+//! A [`Case`] draws operands and enqueues ops in an [`Arena`]; it runs on the device, twice, and on the reference, and what
 //! it wrote is compared:
 //!
 //! * integers, decoded weights and conversions: byte for byte;
 //! * other floats: by their relative L2 distance (of the rows, in the root mean square) to reference **A**, float64 on the exact operands, and, for products that round
-//!   their operands, to reference **B**, float64 on the operands as the device rounds them ([`operands`]);
+//!   their operands, to reference **B**, float64 on the operands as the device rounds them ([`rounded`]);
 //! * what came to the host while ops were enqueued: nothing;
-//! * whatever nobody should write (padding rows, words beyond a tensor): it still holds what was there before.
+//! * whatever nobody should write (inputs, padding rows, words beside a tensor): it still holds what was there before.
 //!
-//! * [`cases`]: the cases of each [`Kernel`].
+//! * [`cases`]: the cases of each [`Kernel`], and the ops that they and the tests are made of.
+//! * [`compare`]: how what two devices wrote is compared.
 //! * [`weights`]: random numbers and random weights of every format.
 
+mod arena;
 pub mod cases;
-mod compare;
-mod desk;
-pub mod operands;
+pub mod compare;
+pub mod rounded;
 pub mod weights;
 
 use argon_gguf::Format;
@@ -24,9 +25,9 @@ use crate::cpu::{CpuDevice, CpuOptions};
 use crate::device::{Device, DeviceError};
 use crate::op::Precision;
 use crate::reference::ReferenceDevice;
+use arena::Rounding;
+pub use arena::{Arena, Layout, Result};
 use compare::{Distances, Written};
-pub use desk::Desk;
-use desk::Rounding;
 
 /// A group of kernels that are compared together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +114,7 @@ pub enum Bound {
 }
 
 /// Draws operands and enqueues ops.
-type Work = Box<dyn Fn(&Desk) -> Result<(), DeviceError>>;
+type Work = Box<dyn Fn(&Arena) -> Result>;
 
 /// Something to compare.
 pub struct Case {
@@ -171,6 +172,7 @@ impl Case {
     pub fn run_once(&self, device: &dyn Device) -> Result<(), String> {
         let got = self.written(device, device, None).map_err(|error| format!("it does not run: {error}"))?;
         let want = self.judge(device, None).map_err(|error| format!("the reference: {error}"))?;
+        compare::same_inputs(&got, &want)?;
         match self.bound {
             Bound::Exact => compare::exact(&got, &want),
             Bound::Within { a, .. } => within(&compare::distance(&got, &want)?, a, "A"),
@@ -178,12 +180,7 @@ impl Case {
     }
 
     /// Compares what a first run wrote.
-    fn compare(
-        &self,
-        device: &dyn Device,
-        got: Result<Vec<Written>, DeviceError>,
-        finding: &mut Finding,
-    ) -> Result<(), String> {
+    fn compare(&self, device: &dyn Device, got: Result<Vec<Written>>, finding: &mut Finding) -> Result<(), String> {
         let failed = |what: &str, error: DeviceError| format!("{what}: {error}");
         let of_device = |error| failed("it does not run", error);
         let got = got.map_err(of_device)?;
@@ -193,6 +190,7 @@ impl Case {
         if !compare::same_shapes(&got, &want) {
             return Err(String::from("the device and the reference have outputs of different shapes"));
         }
+        compare::same_inputs(&got, &want)?;
         match self.bound {
             Bound::Exact => compare::exact(&got, &want),
             Bound::Within { a, b } => {
@@ -211,24 +209,21 @@ impl Case {
     }
 
     /// What the reference writes; with operands as `rounding` rounds them where that is given.
-    fn judge(&self, device: &dyn Device, rounding: Option<Rounding>) -> Result<Vec<Written>, DeviceError> {
+    fn judge(&self, device: &dyn Device, rounding: Option<Rounding>) -> Result<Vec<Written>> {
         match self.large {
             false => self.written(&ReferenceDevice::default(), device, rounding),
             true => self.written(&CpuDevice::new(CpuOptions::default())?, device, rounding),
         }
     }
 
-    fn written(
-        &self,
-        device: &dyn Device,
-        judged: &dyn Device,
-        rounding: Option<Rounding>,
-    ) -> Result<Vec<Written>, DeviceError> {
-        let desk = Desk::new(device, judged, rounding, self.precision.unwrap_or(Precision::F32), self.seed);
+    fn written(&self, device: &dyn Device, judged: &dyn Device, rounding: Option<Rounding>) -> Result<Vec<Written>> {
+        let precision = self.precision.unwrap_or(Precision::F32);
+        let mut arena = Arena::new(device, self.seed);
+        (arena.judged, arena.rounding, arena.precision) = (judged, rounding, precision);
         let before = device.bytes_to_host();
-        (self.work)(&desk)?;
+        (self.work)(&arena)?;
         match device.bytes_to_host() - before {
-            0 => desk.written(),
+            0 => arena.written(),
             bytes => Err(DeviceError::Failed {
                 device: device.info().id,
                 what: format!("{bytes} bytes came to the host while ops were enqueued"),

@@ -33,34 +33,9 @@ macro_rules! each_format {
     };
 }
 
-#[path = "parity/harness.rs"]
-mod harness;
+#[path = "parity/ops.rs"]
+mod ops;
 mod support;
-
-#[path = "parity/attention.rs"]
-mod attention;
-#[path = "parity/conv.rs"]
-mod conv;
-#[path = "parity/copy.rs"]
-mod copy;
-#[path = "parity/delta_net.rs"]
-mod delta_net;
-#[path = "parity/errors.rs"]
-mod errors;
-#[path = "parity/gather.rs"]
-mod gather;
-#[path = "parity/mix.rs"]
-mod mix;
-#[path = "parity/norm.rs"]
-mod norm;
-#[path = "parity/plan.rs"]
-mod plan;
-#[path = "parity/rope.rs"]
-mod rope;
-#[path = "parity/route.rs"]
-mod route;
-#[path = "parity/select_blocks.rs"]
-mod select_blocks;
 
 #[path = "kernels/faults.rs"]
 mod faults;
@@ -79,6 +54,8 @@ mod plans;
 mod products;
 #[path = "cuda/streams.rs"]
 mod streams;
+
+use ops::harness::Tested;
 
 each_format! {
     f32 F32, f16 F16, bf16 BF16, q8_0 Q8_0, q4_0 Q4_0, q4_1 Q4_1, q5_0 Q5_0, q5_1 Q5_1, q2_k Q2_K, q3_k Q3_K, q4_k Q4_K,
@@ -112,8 +89,8 @@ pub fn options() -> CudaOptions {
 }
 
 /// The GPU, for the tests that all devices share.
-pub fn devices() -> Vec<harness::Tested> {
-    let tested = |gpu: Arc<CudaDevice>| harness::Tested { name: "cuda".into(), bits: "cuda", device: gpu };
+pub fn devices() -> Vec<Tested> {
+    let tested = |gpu: Arc<CudaDevice>| Tested { name: "cuda".into(), bits: "cuda", device: gpu };
     gpu().map(tested).into_iter().collect()
 }
 

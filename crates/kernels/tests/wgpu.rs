@@ -12,36 +12,12 @@ use std::sync::{Arc, OnceLock};
 use argon_kernels::Device;
 use argon_kernels::wgpu::{Allowed, Products, WgpuDevice, WgpuOptions};
 
-#[path = "parity/harness.rs"]
-mod harness;
+#[path = "parity/ops.rs"]
+mod ops;
 mod support;
 
-#[path = "parity/attention.rs"]
-mod attention;
-#[path = "parity/conv.rs"]
-mod conv;
-#[path = "parity/copy.rs"]
-mod copy;
-#[path = "parity/delta_net.rs"]
-mod delta_net;
-#[path = "parity/errors.rs"]
-mod errors;
 #[path = "parity/fixtures.rs"]
 mod fixtures;
-#[path = "parity/gather.rs"]
-mod gather;
-#[path = "parity/mix.rs"]
-mod mix;
-#[path = "parity/norm.rs"]
-mod norm;
-#[path = "parity/plan.rs"]
-mod plan;
-#[path = "parity/rope.rs"]
-mod rope;
-#[path = "parity/route.rs"]
-mod route;
-#[path = "parity/select_blocks.rs"]
-mod select_blocks;
 
 #[path = "kernels/faults.rs"]
 mod faults;
@@ -55,6 +31,8 @@ mod products;
 #[cfg(feature = "wgpu-translate")]
 #[path = "wgpu/translate.rs"]
 mod translate;
+
+use ops::harness::Tested;
 
 /// Kernels that check every index: what a wrong one would do is seen here and not on somebody's machine.
 pub fn options() -> WgpuOptions {
@@ -123,11 +101,11 @@ thread_local! {
 
 /// With the adapter's limits and with low ones, for the tests that all devices share: they agree to the bit. And without what not
 /// every adapter has.
-pub fn devices() -> Vec<harness::Tested> {
+pub fn devices() -> Vec<Tested> {
     if gpu().is_none() {
         return Vec::new();
     }
-    let tested = |(name, gpu): &(&'static str, Arc<WgpuDevice>)| harness::Tested {
+    let tested = |(name, gpu): &(&'static str, Arc<WgpuDevice>)| Tested {
         name: String::from(*name),
         bits: if *name == PORTABLE { PORTABLE } else { "wgpu" },
         device: gpu.clone(),

@@ -1,19 +1,21 @@
 //! The cases of each group of kernels. Sizes are small and no multiple of anything; a [`Request`] changes them.
+//!
+//! A module's public functions make the operands of an op and the op itself; tests call them with every edge of a size. Where one
+//! takes `cuts`, the first tokens of its calls and the end, `[0, T]` is one call.
 
-mod attention;
-mod delta;
-mod elementwise;
-mod gather;
-mod hyper;
+pub mod attention;
+pub mod delta;
+pub mod elementwise;
+pub mod gather;
+pub mod hyper;
 mod moe;
-mod plan;
+pub mod plan;
 mod products;
-mod route;
+pub mod route;
 
 use argon_gguf::Format;
 
-use super::desk::Made;
-use super::{Bound, Case, Desk, Kernel, Request};
+use super::{Arena, Bound, Case, Kernel, Request, Result};
 use crate::op::Precision;
 
 /// The bound of everything that computes in f32: the design's for a whole layer, far above what one op needs.
@@ -62,12 +64,12 @@ struct List<'a> {
 }
 
 impl List<'_> {
-    fn add(&mut self, name: impl Into<String>, bound: Bound, work: impl Fn(&Desk) -> Made<()> + 'static) {
+    fn add(&mut self, name: impl Into<String>, bound: Bound, work: impl Fn(&Arena) -> Result + 'static) {
         self.push(name.into(), bound, None, work);
     }
 
     /// The case in every precision, within the bound of products.
-    fn products(&mut self, name: &str, work: impl Fn(&Desk) -> Made<()> + Clone + 'static) {
+    fn products(&mut self, name: &str, work: impl Fn(&Arena) -> Result + Clone + 'static) {
         self.within(product, name, work);
     }
 
@@ -76,7 +78,7 @@ impl List<'_> {
         &mut self,
         bound: impl Fn(Precision) -> Bound,
         name: &str,
-        work: impl Fn(&Desk) -> Made<()> + Clone + 'static,
+        work: impl Fn(&Arena) -> Result + Clone + 'static,
     ) {
         for &precision in self.precisions {
             self.push(name.into(), bound(precision), Some(precision), work.clone());
@@ -88,7 +90,7 @@ impl List<'_> {
         name: String,
         bound: Bound,
         precision: Option<Precision>,
-        work: impl Fn(&Desk) -> Made<()> + 'static,
+        work: impl Fn(&Arena) -> Result + 'static,
     ) {
         // Every case has numbers of its own, the same in every precision.
         let number = self.cases.iter().filter(|case| case.precision == precision).count() as u64;

@@ -1,18 +1,17 @@
 //! What devices refuse, and how.
 
+use argon_gguf::Format;
 use argon_kernels::DType::{F32, I32};
-use argon_kernels::op::{Add, Embed, Gating, RmsNorm, Route, RouteConfig};
+use argon_kernels::op::{Add, Gating, RmsNorm, Route, RouteConfig};
+use argon_kernels::parity::cases::gather;
 use argon_kernels::{DType, Device, DeviceError, Tensor};
 
-use crate::harness::{cpu, devices, outcomes};
+use super::harness::{Arena, Result, cpu, devices, is_refused, outcomes};
 
 #[test]
 fn an_id_outside_the_table() {
     for (ids, entry, id) in [([0, 5, 9], 1, 5), ([0, 1, -1], 2, -1), ([i32::MIN, 0, 0], 0, i32::MIN)] {
-        for outcome in outcomes(|a| {
-            let ids = a.ints("ids", [3, 1, 1], &ids);
-            Embed { table: a.weight(5, 4), ids, out: a.output("out", F32, [3, 1, 4]) }.into()
-        }) {
+        for outcome in outcomes(|a| gather::embed(a, a.weight(Format::F32, 1, 5, 4)?, &ids, 1)) {
             assert_eq!(outcome, Err(DeviceError::IdOutOfRange { op: "embed", entry, id: id.into(), limit: 5 }));
         }
     }
@@ -22,8 +21,7 @@ fn an_id_outside_the_table() {
 #[test]
 fn a_logit_that_is_not_a_number() {
     for outcome in outcomes(|a| {
-        let logits =
-            a.floats_by("logits", F32, [100, 1, 4], |i| if i / 4 >= 41 && i % 4 == 2 { f32::NAN } else { 0.0 });
+        let logits = a.input(F32, [100, 1, 4], |i| if i / 4 >= 41 && i % 4 == 2 { f32::NAN } else { 0.0 })?;
         let config = RouteConfig {
             gating: Gating::Softmax,
             top_k: 2,
@@ -32,49 +30,38 @@ fn a_logit_that_is_not_a_number() {
             scale: 1.0,
             tail_share: None,
         };
-        let (ids, weights) = (a.output("ids", I32, [100, 1, 2]), a.output("weights", F32, [100, 1, 2]));
-        Route { logits, bias: None, config, layer: 17, ids, weights }.into()
+        let (ids, weights) = (a.output("ids", I32, [100, 1, 2])?, a.output("weights", F32, [100, 1, 2])?);
+        a.run(Route { logits, bias: None, config, layer: 17, ids, weights })
     }) {
         assert_eq!(outcome, Err(DeviceError::NanLogit { layer: 17, token: 41 }));
     }
 }
 
-fn is_shape_error(outcomes: Vec<Result<(), DeviceError>>, what: &str) {
-    for outcome in outcomes {
-        assert!(matches!(outcome, Err(DeviceError::Shape { .. })), "{what}: {outcome:?}");
-    }
+fn units(a: &Arena, name: &str) -> Result<Tensor> {
+    a.in_out(name, [4, 1, 8], |_| a.unit())
 }
 
 #[test]
 fn operands_that_overlap() {
-    is_shape_error(
-        outcomes(|a| {
-            let x = a.floats("x", [4, 1, 8]);
-            Add { src: x.rows(0..3), dst: x.rows(1..4) }.into()
-        }),
-        "shifted rows",
-    );
-    is_shape_error(
-        outcomes(|a| {
-            let x = a.floats("x", [4, 1, 8]);
-            RmsNorm { x: x.cols(0..4), weight: a.floats("weight", [1, 1, 4]), eps: 0.0, out: x.cols(1..5) }.into()
-        }),
-        "in place, but not quite",
-    );
-    is_shape_error(
-        outcomes(|a| {
-            let x = a.floats("x", [4, 1, 8]);
-            Add { src: a.floats("y", [4, 1, 8]), dst: Tensor { row_stride: 4, ..x } }.into()
-        }),
-        "rows that overlap each other",
-    );
+    is_refused("shifted rows", |a| {
+        let x = units(a, "x")?;
+        a.run(Add { src: x.rows(0..3), dst: x.rows(1..4) })
+    });
+    is_refused("in place, but not quite", |a| {
+        let x = units(a, "x")?;
+        a.run(RmsNorm { x: x.cols(0..4), weight: a.units(F32, [1, 1, 4])?, eps: 0.0, out: x.cols(1..5) })
+    });
+    is_refused("rows that overlap each other", |a| {
+        let (x, y) = (units(a, "x")?, units(a, "y")?);
+        a.run(Add { src: y, dst: Tensor { row_stride: 4, ..x } })
+    });
 }
 
 #[test]
 fn columns_side_by_side_do_not_overlap() {
     for outcome in outcomes(|a| {
-        let x = a.floats("x", [4, 1, 8]);
-        Add { src: x.cols(0..4), dst: x.cols(4..8) }.into()
+        let x = units(a, "x")?;
+        a.run(Add { src: x.cols(0..4), dst: x.cols(4..8) })
     }) {
         assert_eq!(outcome, Ok(()));
     }
@@ -84,14 +71,10 @@ fn columns_side_by_side_do_not_overlap() {
 fn a_tensor_beyond_its_buffer() {
     let huge = usize::MAX / 2;
     for (offset, row_stride) in [(1, 8), (huge, 8), (0, huge), (usize::MAX, 8)] {
-        is_shape_error(
-            outcomes(|a| {
-                let x = a.floats("x", [4, 1, 8]);
-                let end = Tensor { offset: offset.saturating_mul(17), row_stride, ..x };
-                Add { src: a.floats("y", [4, 1, 8]), dst: end }.into()
-            }),
-            "beyond the end",
-        );
+        is_refused("beyond the end", |a| {
+            let (x, y) = (units(a, "x")?, units(a, "y")?);
+            a.run(Add { src: y, dst: Tensor { offset: offset.saturating_mul(17), row_stride, ..x } })
+        });
     }
 }
 
@@ -151,7 +134,9 @@ fn more_memory_than_there_is() {
 #[test]
 fn new_memory_is_zero() {
     for tested in devices() {
-        let buffer = tested.device.alloc(4000).unwrap();
-        assert_eq!(crate::harness::words(&*tested.device, &buffer), vec![0; 1000]);
+        let new = argon_kernels::device::tensor(&*tested.device, F32, 1, 1, 1000).unwrap();
+        let mut found = [1; 4000];
+        tested.device.read(&new, &mut found).unwrap();
+        assert_eq!(found, [0; 4000]);
     }
 }

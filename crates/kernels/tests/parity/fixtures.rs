@@ -12,7 +12,7 @@ use argon_kernels::{DType, Device, Op, Precision, Tensor, Weight};
 use argon_plan::Shape;
 use serde::Deserialize;
 
-use crate::harness::devices;
+use crate::devices;
 
 #[derive(Deserialize)]
 struct Entry {

@@ -1,25 +1,18 @@
 //! The rows of a plan, laid out: bit by bit what the definition says.
 
-use argon_kernels::DType::{self, F16, F32, I32};
+use argon_kernels::DType::{F16, F32, I32};
+use argon_kernels::Tensor;
 use argon_kernels::op::{Copy, Gather};
-use argon_kernels::{Op, Tensor};
+use argon_kernels::parity::cases::gather::rows;
 use argon_plan::Shape;
 
-use crate::harness::{Arena, EXACT, outcomes, parity_in};
-use crate::plan::{DENSE, plan};
+use super::harness::{Arena, DENSE, EXACT, is_refused, parity_in};
+use super::plan::plan;
 
-/// Numbers within the range of f16, below it, at its edge, and far beyond; the first at the edge itself.
+/// Numbers within the range of f16, below it, at its edge, and far beyond, side by side; the first at the edge itself.
 fn number(a: &Arena, i: usize) -> f32 {
     const EDGES: [f32; 6] = [65519.0, 65520.0, -131_040.0, f32::MAX, 2.98e-8, -0.0];
     EDGES.get(i).copied().unwrap_or_else(|| a.unit() * [1.0, 1e-7, 65519.0, 1e6, 1e37][i / 3 % 5])
-}
-
-fn gather(a: &Arena, shape: Shape, cols: usize, source: DType) -> Vec<Op> {
-    let (planning, plan, _) = plan(a, shape);
-    let x = a.floats_by("x", source, [shape.tokens(), 1, cols], |i| number(a, i));
-    let out = a.output("out", F16, [shape.max_rows(), 1, cols]);
-    let exponents = (source == F32).then(|| a.output("exponents", I32, [1, 1, shape.max_rows()]));
-    vec![planning, Gather { x, plan, out, exponents }.into()]
 }
 
 #[test]
@@ -29,7 +22,10 @@ fn gathers() {
     {
         let shape = Shape::new(tokens, top_k, experts, tile).unwrap();
         for source in [F32, F16] {
-            parity_in(&DENSE, EXACT, |a, _| gather(a, shape, cols, source));
+            parity_in(&DENSE, EXACT, |a, _| {
+                let (plan, _) = plan(a, shape)?;
+                a.run(rows(a, plan, source, cols, |i| number(a, i))?)
+            });
         }
     }
 }
@@ -40,22 +36,21 @@ fn both_sources_give_the_same_rows() {
     for (tokens, top_k, experts, tile, cols) in [(1, 1, 1, 1, 1), (37, 3, 5, 8, 320), (130, 10, 33, 8, 37)] {
         let shape = Shape::new(tokens, top_k, experts, tile).unwrap();
         parity_in(&DENSE, EXACT, |a, rounded_before| {
-            let (planning, plan, _) = plan(a, shape);
+            let (plan, _) = plan(a, shape)?;
             let edges = [65519.0, 2.98e-8, 6.0e-8, -0.0];
-            let x = a.floats_by("x", F32, [tokens, 1, cols], |i| {
+            let x = a.input(F32, [tokens, 1, cols], |i| {
                 *edges.get(i).unwrap_or(&(a.unit() * [1.0, 1e-7, 65519.0][i % 3]))
-            });
-            let halves = a.output("x, rounded", F16, [tokens, 1, cols]);
-            let out = a.output("out", F16, [shape.max_rows(), 1, cols]);
-            let rounding = Copy { src: x.clone(), dst: halves.clone() };
+            })?;
+            let halves = a.output("x, rounded", F16, [tokens, 1, cols])?;
+            let out = a.output("out", F16, [shape.max_rows(), 1, cols])?;
+            a.run(Copy { src: x.clone(), dst: halves.clone() })?;
             // Not among the outputs that are compared: only one of the two sources has them.
-            let exponents = a.device().alloc(4 * shape.max_rows().max(1)).unwrap();
+            let exponents = a.device().alloc(4 * shape.max_rows().max(1))?;
             let exponents = Tensor::dense(exponents, I32, 1, 1, shape.max_rows());
-            let gather = match rounded_before {
+            a.run(match rounded_before {
                 true => Gather { x: halves, plan, out, exponents: None },
                 false => Gather { x, plan, out, exponents: Some(exponents) },
-            };
-            vec![planning, rounding.into(), gather.into()]
+            })
         });
     }
 }
@@ -65,13 +60,10 @@ fn both_sources_give_the_same_rows() {
 fn sources_and_exponents_that_do_not_fit() {
     for (source, other) in [(F32, F16), (F16, F32)] {
         let shape = Shape::new(5, 2, 3, 4).unwrap();
-        let refused = outcomes(|a| {
-            let ops = [gather(a, shape, 8, source), gather(a, shape, 8, other)].map(|ops| ops.into_iter().nth(1));
-            let [Some(Op::Gather(gather)), Some(Op::Gather(other))] = ops else { unreachable!("both gather") };
-            Gather { exponents: other.exponents, ..gather }.into()
+        is_refused("exponents", |a| {
+            let (plan, _) = plan(a, shape)?;
+            let [gather, other] = [source, other].map(|source| rows(a, plan.clone(), source, 8, |i| number(a, i)));
+            a.run(Gather { exponents: other?.exponents, ..gather? })
         });
-        for outcome in refused {
-            assert!(matches!(outcome, Err(argon_kernels::DeviceError::Shape { .. })), "{outcome:?}");
-        }
     }
 }

@@ -1,42 +1,16 @@
 //! The plan and the weighted sum at its other end.
 
-use argon_kernels::DType::{F32, I32, U32};
-use argon_kernels::Op;
-use argon_kernels::op::{Combine, Plan, PlanBuffers, Shared};
+use argon_kernels::DType::F32;
+use argon_kernels::Tensor;
+use argon_kernels::op::{Combine, PlanBuffers, Shared};
+use argon_kernels::parity::cases::plan::{self, Ids};
 use argon_plan::Shape;
 
-use crate::harness::{Arena, EXACT, Layout, parity_in, within};
+use super::harness::{Arena, DENSE, EXACT, Result, parity_in, within};
 
-/// Plans are dense by contract.
-pub const DENSE: [Layout; 1] = [Layout::Dense];
-
-/// Polluted memory for a plan.
-pub fn buffers(a: &Arena, shape: Shape) -> PlanBuffers {
-    PlanBuffers {
-        shape,
-        bcnt: a.output("bcnt", U32, [shape.blocks(), 1, shape.experts()]),
-        boff: a.output("boff", U32, [shape.blocks(), 1, shape.experts()]),
-        eoff: a.output("eoff", U32, [1, 1, shape.experts() + 1]),
-        tiles: a.output("tiles", U32, [shape.max_tiles(), 1, 3]),
-        stok: a.output("stok", I32, [1, 1, shape.max_rows()]),
-        sw: a.output("sw", U32, [1, 1, shape.max_rows()]),
-        pos: a.output("pos", I32, [1, 1, shape.entries()]),
-        meta: a.output("meta", U32, [1, 1, argon_plan::meta::WORDS]),
-    }
-}
-
-/// Ids with repeats, skipped entries and some outside the experts.
-fn ids(a: &Arena, shape: Shape) -> Vec<i32> {
-    (0..shape.entries()).map(|_| (a.word() % (shape.experts() as u64 + 3)) as i32 - 2).collect()
-}
-
-/// A plan's op, its memory, and the entries' weights.
-pub fn plan(a: &Arena, shape: Shape) -> (Op, PlanBuffers, argon_kernels::Tensor) {
-    let ids = ids(a, shape);
-    let ids = a.ints("ids", [shape.tokens(), 1, shape.top_k()], &ids);
-    let weights = a.floats("weights", [shape.tokens(), 1, shape.top_k()]);
-    let plan = buffers(a, shape);
-    (Plan { ids, weights: weights.clone(), plan: plan.clone() }.into(), plan, weights)
+/// A plan of ids with repeats, skipped entries and some outside the experts; and the entries' weights.
+pub fn plan(a: &Arena, shape: Shape) -> Result<(PlanBuffers, Tensor)> {
+    plan::plan(a, shape, Ids::Bad, |_| a.unit())
 }
 
 #[test]
@@ -48,7 +22,7 @@ fn plans() {
             .chain([(128, 8, 2048, 4), (129, 8, 512, 16), (128, 8, 2049, 4), (205, 5, 2049, 4)])
     {
         let shape = Shape::new(tokens, top_k, experts, tile).unwrap();
-        parity_in(&DENSE, EXACT, |a, _| vec![plan(a, shape).0]);
+        parity_in(&DENSE, EXACT, |a, _| plan(a, shape).map(drop));
     }
 }
 
@@ -60,16 +34,16 @@ fn combine() {
                 let shape = Shape::new(tokens, top_k, 16, 4).unwrap();
                 // Up to eleven products of numbers up to 1.
                 parity_in(&DENSE, within(2e-6), |a, _| {
-                    let (op, plan, weights) = plan(a, shape);
-                    let rows = a.floats("rows", [shape.max_rows(), 1, cols]);
-                    let y = a.floats("shared", [tokens, 1, cols]);
-                    let gate = (shared == 2).then(|| a.floats("gate", [tokens, 1, 1]));
+                    let (plan, weights) = plan(a, shape)?;
+                    let rows = a.units(F32, [shape.max_rows(), 1, cols])?;
+                    let y = a.units(F32, [tokens, 1, cols])?;
+                    let gate = (shared == 2).then(|| a.units(F32, [tokens, 1, 1])).transpose()?;
                     let shared = (shared > 0).then_some(Shared { y, gate });
                     let out = match accumulate {
-                        true => a.floats("out", [tokens, 1, cols]),
-                        false => a.output("out", F32, [tokens, 1, cols]),
+                        true => a.in_out("out", [tokens, 1, cols], |_| a.unit())?,
+                        false => a.output("out", F32, [tokens, 1, cols])?,
                     };
-                    vec![op, Combine { rows, weights, plan, shared, accumulate, out }.into()]
+                    a.run(Combine { rows, weights, plan, shared, accumulate, out })
                 });
             }
         }

@@ -1,9 +1,10 @@
 //! The choice of experts.
 
-use argon_kernels::DType::{F32, I32};
-use argon_kernels::op::{Gating, GroupLimit, Route, RouteConfig};
+use argon_kernels::op::{Gating, GroupLimit, RouteConfig};
+use argon_kernels::parity::cases::route::{quarters, route};
+use argon_kernels::parity::weights::Rng;
 
-use crate::harness::{Arena, Tolerance, parity};
+use super::harness::{SEED, Tolerance, parity};
 
 /// What the roundings of a weight come to at most, in the relative 2^-24 that one of them is off by where it is correct, as sums,
 /// differences and products are in WGSL too:
@@ -25,34 +26,26 @@ fn roundings(config: &RouteConfig, experts: usize) -> Tolerance {
 
 /// The choice on every device, of experts that are in one order however they are rounded.
 fn check(config: RouteConfig, logits: &[Vec<f32>], bias: Option<&[f32]>) {
-    let experts = logits.first().map_or(8, Vec::len);
-    parity(roundings(&config, experts), |a| route(a, config, logits, bias));
+    let experts = experts(logits);
+    parity(roundings(&config, experts), |a| route(a, config, &logits.concat(), experts, bias));
+}
+
+fn experts(logits: &[Vec<f32>]) -> usize {
+    logits.first().map_or(8, Vec::len)
 }
 
 const CONFIG: RouteConfig =
     RouteConfig { gating: Gating::Softmax, top_k: 2, groups: None, renormalise: true, scale: 1.0, tail_share: None };
 
-fn route(a: &Arena, config: RouteConfig, logits: &[Vec<f32>], bias: Option<&[f32]>) -> Vec<argon_kernels::Op> {
-    let (tokens, experts) = (logits.len(), logits.first().map_or(8, Vec::len));
-    let flat = logits.concat();
-    let logits = a.floats_by("logits", F32, [tokens, 1, experts], |i| flat[i]);
-    let bias = bias.map(|bias| a.floats_by("bias", F32, [1, 1, experts], |i| bias[i]));
-    let (ids, weights) =
-        (a.output("ids", I32, [tokens, 1, config.top_k]), a.output("weights", F32, [tokens, 1, config.top_k]));
-    vec![Route { logits, bias, config, layer: 3, ids, weights }.into()]
-}
-
 fn random(tokens: usize, experts: usize, scale: f32) -> Vec<Vec<f32>> {
-    let cpu = argon_kernels::reference::ReferenceDevice::default();
-    let a = Arena::new(&cpu, crate::harness::Layout::Dense);
-    (0..tokens).map(|_| (0..experts).map(|_| scale * a.unit()).collect()).collect()
+    let mut rng = Rng::new(SEED);
+    (0..tokens).map(|_| (0..experts).map(|_| scale * (2.0 * rng.uniform() - 1.0)).collect()).collect()
 }
 
-/// Whole logits, and a bias in quarters: sums of score and bias are equal or well apart, in every precision.
-fn separated(mut logits: Vec<Vec<f32>>) -> (Vec<Vec<f32>>, Vec<f32>) {
+/// The choice by whole logits and a bias.
+fn check_biased(config: RouteConfig, mut logits: Vec<Vec<f32>>) {
     logits.iter_mut().flatten().for_each(|logit| *logit = logit.round());
-    let experts = logits.first().map_or(8, Vec::len);
-    (logits, (0..experts).map(|e| (e % 7) as f32 * 0.25).collect())
+    check(config, &logits, Some(&quarters(experts(&logits))));
 }
 
 fn configs() -> Vec<RouteConfig> {
@@ -76,8 +69,7 @@ fn every_rule() {
             let config = RouteConfig { top_k, ..config };
             let logits = random(tokens, experts, 4.0);
             check(config, &logits, None);
-            let (logits, bias) = separated(logits);
-            check(config, &logits, Some(&bias));
+            check_biased(config, logits);
         }
     }
 }
@@ -98,8 +90,7 @@ fn groups() {
             let config = RouteConfig { groups: Some(GroupLimit { groups, used }), top_k, ..config };
             let logits = random(9, experts, 3.0);
             check(config, &logits, None);
-            let (logits, bias) = separated(logits);
-            check(config, &logits, Some(&bias));
+            check_biased(config, logits);
         }
     }
 }

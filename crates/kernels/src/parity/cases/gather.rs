@@ -3,12 +3,11 @@
 use argon_gguf::Format;
 
 use super::List;
-use super::plan::{Ids, shape};
-use crate::op::{Embed, Epilogue, Gather, Gemm, Plan, PlanBuffers, Precision, RowMap};
-use crate::parity::desk::Made;
-use crate::parity::operands::unit_rows;
-use crate::parity::{Bound, Desk};
-use crate::tensor::DType;
+use super::plan::{Ids, plan, shape};
+use crate::op::{Embed, Epilogue, Gather, Gemm, PlanBuffers, Precision, RowMap};
+use crate::parity::rounded::unit_rows;
+use crate::parity::{Arena, Bound, Result};
+use crate::tensor::{DType, Weight};
 
 /// Columns of a row that a product takes.
 const COLUMNS: usize = 160;
@@ -22,7 +21,7 @@ const EDGES: [f32; 5] = [65519.0, 65520.0, -131_040.0, f32::MAX, -0.0];
 
 pub(super) fn cases(list: &mut List) {
     for format in Format::weights() {
-        list.add(format!("rows of a table, {format}"), Bound::Exact, move |desk| table(desk, format));
+        list.add(format!("rows of a table, {format}"), Bound::Exact, move |a| table(a, format));
     }
     let [tokens, top_k, experts] =
         [list.request.tokens.unwrap_or(61), list.request.top_k.unwrap_or(3), list.request.experts.unwrap_or(5)];
@@ -30,7 +29,7 @@ pub(super) fn cases(list: &mut List) {
         for source in [DType::F32, DType::F16] {
             let kernel = if source == DType::F16 { "gather_h" } else { "gather" };
             let name = format!("{kernel}, T {tokens}, K {top_k}, E {experts}, {cols} columns");
-            list.add(name, Bound::Exact, move |desk| gather(desk, [tokens, top_k, experts], source, cols));
+            list.add(name, Bound::Exact, move |a| gather(a, [tokens, top_k, experts], source, cols));
         }
     }
     for &precision in list.precisions {
@@ -42,68 +41,73 @@ pub(super) fn cases(list: &mut List) {
                 // 1/127 of the largest of 32, which is about two standard deviations, evenly spread.
                 Precision::Int8 => Bound::Within { a: 7e-3, b: None },
             };
-            list.push(format!("rows {map}"), bound, Some(precision), move |desk| {
-                multiply(desk, [tokens, top_k, experts], map == "by stok")
+            list.push(format!("rows {map}"), bound, Some(precision), move |a| {
+                multiply(a, [tokens, top_k, experts], map == "by stok")
             });
         }
     }
 }
 
 /// Rows in a mixed order, the last one of the table first.
-fn table(desk: &Desk, format: Format) -> Made<()> {
+fn table(a: &Arena, format: Format) -> Result {
     let (rows, cols, tokens) = (37, 2 * format.block_len().max(64), 41);
-    let table = desk.weight(format, 1, rows, cols)?;
-    let ids: Vec<i32> = (0..tokens).map(|i| if i == 0 { rows - 1 } else { desk.below(rows) } as i32).collect();
-    let (ids, out) = (desk.ints([tokens, 1, 1], &ids)?, desk.output("rows", DType::F32, [tokens, 1, cols])?);
-    desk.run(Embed { table, ids, out })
+    let table = a.weight(format, 1, rows, cols)?;
+    let ids: Vec<i32> = (0..tokens).map(|i| if i == 0 { rows - 1 } else { a.below(rows) } as i32).collect();
+    embed(a, table, &ids, 1)
 }
 
-/// A plan in which some entries are skipped or name no expert.
-fn plan(desk: &Desk, [tokens, top_k, experts]: [usize; 3]) -> Made<PlanBuffers> {
-    let shape = shape([tokens, top_k, experts, 8])?;
-    let plan = PlanBuffers::new(desk.device(), shape)?;
-    let ids = desk.ints([tokens, 1, top_k], &Ids::Bad.draw(desk, shape.entries(), experts))?;
-    let weights = desk.units([tokens, 1, top_k])?;
-    desk.run(Plan { ids, weights, plan: plan.clone() })?;
-    Ok(plan)
+/// The rows of these ids, so many for each token.
+///
+/// # Errors
+/// Those of the device, here and in what follows.
+pub fn embed(a: &Arena, table: Weight, ids: &[i32], groups: usize) -> Result {
+    let (tokens, cols) = (ids.len() / groups, table.cols);
+    let ids = a.ints([tokens, 1, groups], ids)?;
+    a.run(Embed { table, ids, out: a.output("rows", DType::F32, [tokens, groups, cols])? })
 }
 
 /// Tokens of every size, in both types that they come in.
-fn gather(desk: &Desk, sizes: [usize; 3], source: DType, cols: usize) -> Made<()> {
-    let (plan, tokens) = (plan(desk, sizes)?, sizes[0]);
+fn gather(a: &Arena, [tokens, top_k, experts]: [usize; 3], source: DType, cols: usize) -> Result {
+    let (plan, _) = plan(a, shape([tokens, top_k, experts, 8])?, Ids::Bad, |_| a.unit())?;
+    a.run(rows(a, plan, source, cols, |i| match (i / cols, i % cols) {
+        _ if source == DType::F16 => a.unit(),
+        (token, 0) if token < EDGES.len() => EDGES[token],
+        (token, _) if token < EDGES.len() => a.normal(),
+        (token, _) => a.normal() * SIZES[token % SIZES.len()],
+    })?)
+}
+
+/// The rows of a plan from tokens of type `source`; with exponents from f32.
+pub fn rows(
+    a: &Arena,
+    plan: PlanBuffers,
+    source: DType,
+    cols: usize,
+    number: impl FnMut(usize) -> f32,
+) -> Result<Gather> {
     let rows = plan.shape.max_rows();
-    let out = desk.output("xs", DType::F16, [rows, 1, cols])?;
-    let (x, exponents) = match source {
-        DType::F16 => (desk.halves([tokens, 1, cols])?, None),
-        _ => {
-            let number = |i: usize| match (i / cols, i % cols) {
-                (token, 0) if token < EDGES.len() => EDGES[token],
-                (token, _) if token < EDGES.len() => desk.normal(),
-                (token, _) => desk.normal() * SIZES[token % SIZES.len()],
-            };
-            let x = desk.numbers(tokens * cols, number);
-            (desk.floats([tokens, 1, cols], &x)?, Some(desk.output("exponents", DType::I32, [1, 1, rows])?))
-        }
-    };
-    desk.run(Gather { x, plan, out, exponents })
+    let x = a.input(source, [plan.shape.tokens(), 1, cols], number)?;
+    let out = a.output("xs", DType::F16, [rows, 1, cols])?;
+    let exponents = (source == DType::F32).then(|| a.output("exponents", DType::I32, [1, 1, rows])).transpose()?;
+    Ok(Gather { x, plan, out, exponents })
 }
 
 /// Every expert is the unit matrix, so that each product is the row itself.
-fn multiply(desk: &Desk, sizes: [usize; 3], by_stok: bool) -> Made<()> {
-    let ([tokens, _, experts], plan) = (sizes, plan(desk, sizes)?);
+fn multiply(a: &Arena, [tokens, top_k, experts]: [usize; 3], by_stok: bool) -> Result {
+    let (plan, _) = plan(a, shape([tokens, top_k, experts, 8])?, Ids::Bad, |_| a.unit())?;
     let rows = if by_stok { tokens } else { plan.shape.max_rows() };
-    let out = desk.output("gathered", DType::F32, [plan.shape.max_rows(), 1, COLUMNS])?;
-    let x = desk.floats([rows, 1, COLUMNS], &desk.numbers(rows * COLUMNS, |_| desk.normal()))?;
+    let out = a.output("gathered", DType::F32, [plan.shape.max_rows(), 1, COLUMNS])?;
+    let x = a.input(DType::F32, [rows, 1, COLUMNS], |_| a.normal())?;
     // Plain numbers would be multiplied as they are.
-    let format = if desk.precision == Precision::F32 { Format::F32 } else { Format::Q8_0 };
-    let w = desk.constant(format, unit_rows(format, COLUMNS).repeat(experts), experts, COLUMNS, COLUMNS)?;
-    desk.run(Gemm {
+    let format = if a.precision == Precision::F32 { Format::F32 } else { Format::Q8_0 };
+    let w = a.constant(format, unit_rows(format, COLUMNS).repeat(experts), experts, COLUMNS, COLUMNS)?;
+    a.run(Gemm {
         x,
         w,
         bias: None,
         rows: if by_stok { RowMap::Gather(plan) } else { RowMap::Segments(plan) },
         epilogue: Epilogue::Store,
-        precision: desk.precision,
+        precision: a.precision,
         out,
     })
 }

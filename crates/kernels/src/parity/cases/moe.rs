@@ -2,11 +2,10 @@
 
 use argon_gguf::Format;
 
-use super::plan::{Ids, shape};
+use super::plan::{Ids, plan, shape};
 use super::{List, layer as bound};
-use crate::op::{Combine, Epilogue, Gemm, Plan, PlanBuffers, RowMap, Shared};
-use crate::parity::Desk;
-use crate::parity::desk::Made;
+use crate::op::{Combine, Epilogue, Gemm, RowMap, Shared};
+use crate::parity::{Arena, Result};
 use crate::tensor::{DType, Tensor};
 
 /// Gate and up, and down, of released files; the first is the report's.
@@ -60,7 +59,7 @@ pub(super) fn cases(list: &mut List) {
         let [gate_up, down] = layer.formats;
         let Layer { tokens, top_k, experts, .. } = layer;
         let name = format!("{gate_up} and {down}, T {tokens}, K {top_k}, E {experts}{what}");
-        list.within(bound(&[gate_up, down], tokens), &name, move |desk| layer.work(desk));
+        list.within(bound(&[gate_up, down], tokens), &name, move |a| layer.work(a));
     };
     if r.tokens.is_none() {
         add("", Layer { tokens: 150, top_k: 4, experts: 12, hidden: 512, ..usual });
@@ -81,23 +80,20 @@ pub(super) fn cases(list: &mut List) {
 }
 
 impl Layer {
-    fn work(&self, desk: &Desk) -> Made<()> {
+    fn work(&self, a: &Arena) -> Result {
         let Layer { formats: [gate_up, down], tokens, top_k, experts, hidden, .. } = *self;
         // Rows of whole blocks.
         let width = 160usize.next_multiple_of(down.block_len());
-        let tile = self.tile.unwrap_or_else(|| desk.tile_rows(tokens * top_k, experts));
-        desk.routed(tile);
+        let tile = self.tile.unwrap_or_else(|| a.tile_rows(tokens * top_k, experts));
+        a.routed(tile);
         let shape = shape([tokens, top_k, experts, tile])?;
-        let plan = PlanBuffers::new(desk.device(), shape)?;
-        let floats = |name, rows, cols| desk.output(name, DType::F32, [rows, 1, cols]);
+        let floats = |name, rows, cols| a.output(name, DType::F32, [rows, 1, cols]);
 
-        let ids = desk.ints([tokens, 1, top_k], &self.ids.draw(desk, shape.entries(), experts))?;
-        let shares = desk.numbers(shape.entries(), |_| (1.0 + desk.unit()) * self.share / top_k as f32);
-        let weights = desk.floats([tokens, 1, top_k], &shares)?;
-        let input =
-            desk.numbers(tokens * hidden, |i| desk.normal() * if i % hidden == 100 { self.outlier } else { self.size });
-        let x = desk.activations(gate_up, [tokens, hidden], &input)?;
-        desk.run(Plan { ids, weights: weights.clone(), plan: plan.clone() })?;
+        let share = |_| (1.0 + a.unit()) * self.share / top_k as f32;
+        let (plan, weights) = plan(a, shape, self.ids, share)?;
+        let size = |i| if i % hidden == 100 { self.outlier } else { self.size };
+        let input = a.numbers(tokens * hidden, |i| a.normal() * size(i));
+        let x = a.activations(gate_up, [tokens, hidden], &input)?;
 
         let product = |x: &Tensor, w, rows, epilogue, out: &Tensor| Gemm {
             x: x.clone(),
@@ -105,18 +101,19 @@ impl Layer {
             bias: None,
             rows,
             epilogue,
-            precision: desk.precision,
+            precision: a.precision,
             out: out.clone(),
         };
         let (h, rows) = (floats("h", shape.max_rows(), width)?, floats("rows", shape.max_rows(), hidden)?);
-        let gate = desk.weight(gate_up, experts, width, hidden)?;
-        let up = desk.weight(gate_up, experts, width, hidden)?;
-        desk.run(product(&x, gate, RowMap::Gather(plan.clone()), Epilogue::SwiGlu { up }, &h))?;
-        let h = desk.onward("h", down, &h)?;
-        let w = desk.weight(down, experts, hidden, width)?;
-        desk.run(product(&h, w, RowMap::Segments(plan.clone()), Epilogue::Store, &rows))?;
-        let shared = Shared { y: desk.units([tokens, 1, hidden])?, gate: Some(desk.units([tokens, 1, 1])?) };
+        let gate = a.weight(gate_up, experts, width, hidden)?;
+        let up = a.weight(gate_up, experts, width, hidden)?;
+        a.run(product(&x, gate, RowMap::Gather(plan.clone()), Epilogue::SwiGlu { up }, &h))?;
+        let h = a.onward("h", down, &h)?;
+        let w = a.weight(down, experts, hidden, width)?;
+        a.run(product(&h, w, RowMap::Segments(plan.clone()), Epilogue::Store, &rows))?;
+        let shared =
+            Shared { y: a.units(DType::F32, [tokens, 1, hidden])?, gate: Some(a.units(DType::F32, [tokens, 1, 1])?) };
         let out = floats("y", tokens, hidden)?;
-        desk.run(Combine { rows, weights, plan, shared: Some(shared), accumulate: false, out })
+        a.run(Combine { rows, weights, plan, shared: Some(shared), accumulate: false, out })
     }
 }

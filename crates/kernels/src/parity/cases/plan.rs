@@ -5,8 +5,7 @@ use argon_plan::{BLOCK, Shape, meta};
 use super::List;
 use crate::device::DeviceError;
 use crate::op::{Plan, PlanBuffers};
-use crate::parity::desk::Made;
-use crate::parity::{Bound, Desk};
+use crate::parity::{Arena, Bound, Result};
 use crate::tensor::{DType, Tensor};
 
 /// Ids that the definition may look at: a tenth of a second.
@@ -51,21 +50,21 @@ impl Ids {
     }
 
     /// Ids of so many entries.
-    pub fn draw(self, desk: &Desk, entries: usize, experts: usize) -> Vec<i32> {
+    pub fn draw(self, a: &Arena, entries: usize, experts: usize) -> Vec<i32> {
         let mut before = 0;
         let mut one = || match self {
-            Ids::Uniform => desk.below(experts) as i32,
-            Ids::Skewed => (desk.below(experts) * desk.below(experts) / experts) as i32,
+            Ids::Uniform => a.below(experts) as i32,
+            Ids::Skewed => (a.below(experts) * a.below(experts) / experts) as i32,
             Ids::One => experts as i32 - 1,
             Ids::Skipped => -1,
-            Ids::Repeated if desk.below(2) == 0 => before,
+            Ids::Repeated if a.below(2) == 0 => before,
             Ids::Repeated => {
-                before = desk.below(experts) as i32;
+                before = a.below(experts) as i32;
                 before
             }
-            Ids::Bad => match desk.below(16) {
-                0 => [i32::MIN, i32::MAX][desk.below(2)],
-                _ => desk.below(experts + 3) as i32 - 2,
+            Ids::Bad => match a.below(16) {
+                0 => [i32::MIN, i32::MAX][a.below(2)],
+                _ => a.below(experts + 3) as i32 - 2,
             },
         };
         (0..entries).map(|_| one()).collect()
@@ -103,26 +102,37 @@ pub(super) fn cases(list: &mut List) {
 
 fn add(list: &mut List, [tokens, top_k, experts, tile]: [usize; 4], ids: Ids) {
     let name = format!("T {tokens}, K {top_k}, E {experts}, tile {tile}, {}", ids.name());
-    list.add(name, Bound::Exact, move |desk| {
-        let shape = shape([tokens, top_k, experts, tile])?;
-        let ids = desk.ints([tokens, 1, top_k], &ids.draw(desk, shape.entries(), experts))?;
-        let weights = desk.units([tokens, 1, top_k])?;
-        desk.run(Plan { ids, weights, plan: outputs(desk, shape)? })
-    });
+    list.add(name, Bound::Exact, move |a| plan(a, shape([tokens, top_k, experts, tile])?, ids, |_| a.unit()).map(drop));
     if is_large(tokens, top_k, experts) {
         list.large();
     }
 }
 
-/// A shape that is within the limits.
-pub fn shape([tokens, top_k, experts, tile]: [usize; 4]) -> Made<Shape> {
+/// T, K, E and the tile height, if they are within the limits.
+pub(super) fn shape([tokens, top_k, experts, tile]: [usize; 4]) -> Result<Shape> {
     Shape::new(tokens, top_k, experts, tile).map_err(|error| DeviceError::Shape { op: "plan", what: error.to_string() })
 }
 
-/// Polluted memory of a plan, all of which is compared.
-fn outputs(desk: &Desk, shape: Shape) -> Made<PlanBuffers> {
-    let words = |name, rows, cols| desk.output(name, DType::U32, [rows, 1, cols]);
-    let ints = |name, cols| -> Made<Tensor> { desk.output(name, DType::I32, [1, 1, cols]) };
+/// The plan of ids that are drawn so, and the entries' weights `[T, 1, K]`.
+///
+/// # Errors
+/// Those of the device.
+pub fn plan(a: &Arena, shape: Shape, ids: Ids, weight: impl FnMut(usize) -> f32) -> Result<(PlanBuffers, Tensor)> {
+    let entries = [shape.tokens(), 1, shape.top_k()];
+    let ids = a.ints(entries, &ids.draw(a, shape.entries(), shape.experts()))?;
+    let weights = a.input(DType::F32, entries, weight)?;
+    let plan = buffers(a, shape)?;
+    a.run(Plan { ids, weights: weights.clone(), plan: plan.clone() })?;
+    Ok((plan, weights))
+}
+
+/// Memory of a plan, all of which is compared.
+///
+/// # Errors
+/// Those of the device.
+pub fn buffers(a: &Arena, shape: Shape) -> Result<PlanBuffers> {
+    let words = |name, rows, cols| a.output(name, DType::U32, [rows, 1, cols]);
+    let ints = |name, cols| a.output(name, DType::I32, [1, 1, cols]);
     Ok(PlanBuffers {
         shape,
         bcnt: words("bcnt", shape.blocks(), shape.experts())?,

@@ -2,6 +2,7 @@
 
 use super::{F32, List};
 use crate::op::{Gating, GroupLimit, Route, RouteConfig};
+use crate::parity::{Arena, Result};
 use crate::tensor::DType;
 
 pub(super) fn cases(list: &mut List) {
@@ -42,18 +43,31 @@ pub(super) fn cases(list: &mut List) {
 
 /// Logits are whole: many are tied, and the lower expert wins; with a bias in quarters scores are tied or well apart.
 fn add(list: &mut List, name: &str, tokens: usize, experts: usize, config: RouteConfig, biased: bool) {
-    list.add(name, F32, move |desk| {
+    list.add(name, F32, move |a| {
         // Beside a bias, scores that differ must do so by more than a rounding.
         let size = if biased { 2.0 } else { 6.0 };
-        let logits = desk.numbers(tokens * experts, |_| (size * desk.unit()).round());
-        let bias = desk.numbers(experts, |e| (e % 7) as f32 * 0.25);
-        desk.run(Route {
-            logits: desk.floats([tokens, 1, experts], &logits)?,
-            bias: if biased { Some(desk.floats([1, 1, experts], &bias)?) } else { None },
-            config,
-            layer: 0,
-            ids: desk.output("ids", DType::I32, [tokens, 1, config.top_k])?,
-            weights: desk.output("weights", DType::F32, [tokens, 1, config.top_k])?,
-        })
+        let logits = a.numbers(tokens * experts, |_| (size * a.unit()).round());
+        route(a, config, &logits, experts, biased.then(|| quarters(experts)).as_deref())
     });
+}
+
+/// A bias in quarters: beside whole logits, sums of score and bias are equal or well apart, in every precision.
+pub fn quarters(experts: usize) -> Vec<f32> {
+    (0..experts).map(|e| (e % 7) as f32 * 0.25).collect()
+}
+
+/// The choice for tokens of these logits.
+///
+/// # Errors
+/// Those of the device.
+pub fn route(a: &Arena, config: RouteConfig, logits: &[f32], experts: usize, bias: Option<&[f32]>) -> Result {
+    let tokens = logits.len() / experts;
+    a.run(Route {
+        logits: a.input(DType::F32, [tokens, 1, experts], |i| logits[i])?,
+        bias: bias.map(|bias| a.input(DType::F32, [1, 1, experts], |i| bias[i])).transpose()?,
+        config,
+        layer: 0,
+        ids: a.output("ids", DType::I32, [tokens, 1, config.top_k])?,
+        weights: a.output("weights", DType::F32, [tokens, 1, config.top_k])?,
+    })
 }

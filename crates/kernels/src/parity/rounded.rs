@@ -9,7 +9,7 @@ use argon_gguf::Format;
 
 use argon_plan::Shape;
 
-use super::desk::{Made, weight};
+use super::arena::{Result, weight};
 use crate::device::{Device, DeviceError, tensor, upload};
 use crate::op::{Epilogue, Gemm, Plan, PlanBuffers, Precision, RowMap};
 use crate::tensor::{DType, Tensor, Weight};
@@ -25,7 +25,7 @@ pub fn activations(
     values: &[f32],
     cols: usize,
     at_once: usize,
-) -> Made<Vec<f32>> {
+) -> Result<Vec<f32>> {
     let (rows, format, bytes) = (values.len() / cols.max(1), unit_format(format), unit_rows(format, cols));
     let unit = weight(device, format, bytes, 1, cols, cols)?;
     product(device, precision, &dense(device, rows, cols, values)?, &unit, at_once)
@@ -35,7 +35,7 @@ pub fn activations(
 ///
 /// # Errors
 /// Those of the device.
-pub fn weights(device: &dyn Device, precision: Precision, w: &Weight, at_once: usize) -> Made<Vec<f32>> {
+pub fn weights(device: &dyn Device, precision: Precision, w: &Weight, at_once: usize) -> Result<Vec<f32>> {
     let columns = product(device, precision, &unit(device, w.cols)?, w, at_once)?;
     Ok(transposed(&columns, w))
 }
@@ -44,7 +44,7 @@ pub fn weights(device: &dyn Device, precision: Precision, w: &Weight, at_once: u
 ///
 /// # Errors
 /// Those of the device.
-pub fn routed_weights(device: &dyn Device, precision: Precision, w: &Weight, tile: usize) -> Made<Vec<f32>> {
+pub fn routed_weights(device: &dyn Device, precision: Precision, w: &Weight, tile: usize) -> Result<Vec<f32>> {
     let x = unit(device, w.cols)?;
     // All rows go to the one expert, in their order.
     let impossible = |_| DeviceError::Shape { op: "plan", what: format!("{} rows in tiles of {tile}", x.rows) };
@@ -61,7 +61,7 @@ pub fn routed_weights(device: &dyn Device, precision: Precision, w: &Weight, til
     Ok(transposed(&columns, w))
 }
 
-fn unit(device: &dyn Device, cols: usize) -> Made<Tensor> {
+fn unit(device: &dyn Device, cols: usize) -> Result<Tensor> {
     let unit: Vec<f32> = (0..cols * cols).map(|i| f32::from(u8::from(i / cols == i % cols))).collect();
     dense(device, cols, cols, &unit)
 }
@@ -110,13 +110,13 @@ fn mxfp4_row(row: usize, cols: usize) -> impl Iterator<Item = u8> {
     })
 }
 
-fn dense(device: &dyn Device, rows: usize, cols: usize, values: &[f32]) -> Made<Tensor> {
+fn dense(device: &dyn Device, rows: usize, cols: usize, values: &[f32]) -> Result<Tensor> {
     let t = tensor(device, DType::F32, rows, 1, cols)?;
     device.write(&t, bytemuck::cast_slice(values))?;
     Ok(t)
 }
 
-fn product(device: &dyn Device, precision: Precision, x: &Tensor, w: &Weight, at_once: usize) -> Made<Vec<f32>> {
+fn product(device: &dyn Device, precision: Precision, x: &Tensor, w: &Weight, at_once: usize) -> Result<Vec<f32>> {
     let out = tensor(device, DType::F32, x.rows, 1, w.rows)?;
     for first in (0..x.rows).step_by(at_once.max(1)) {
         let rows = first..x.rows.min(first.saturating_add(at_once.max(1)));
