@@ -1,4 +1,5 @@
 //! Ctrl-C, and SIGTERM and SIGHUP like it: the first one asks the work to stop, a second one ends the process at once.
+//! SIGXFSZ, of a file that became longer than the shell allows, ends nothing: the write fails, as on a disk that is full.
 
 use std::fs;
 use std::io::{self, IsTerminal};
@@ -9,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 #[cfg(unix)]
-use signal_hook::consts::{SIGHUP, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGTERM, SIGXFSZ};
 
 use crate::failure::{Failure, OrFail};
 
@@ -39,6 +40,8 @@ impl Interrupt {
         ctrlc::set_handler(move || of_ctrl_c.come()).or_work("catching Ctrl-C")?;
         #[cfg(unix)]
         {
+            // Caught, it leaves an error of the write behind; nobody asks for the flag.
+            signal_hook::flag::register(SIGXFSZ, Arc::default()).or_work("catching SIGXFSZ")?;
             let of_others = Self::of_process();
             let mut signals = signal_hook::iterator::Signals::new(others()).or_work("catching SIGTERM")?;
             thread::spawn(move || signals.forever().for_each(|signal| of_others.come_from_afar(signal)));

@@ -45,9 +45,9 @@ pub fn run(settings: settings::Perplexity) -> Result<(), Failure> {
         }
         eprintln!("[{}/{all}] {:.4}", i + 1, losses.perplexity());
     }
-    let (perplexity, error) = (losses.perplexity(), losses.error());
+    let error = losses.error().map(|error| format!(" +/- {error:.5}")).unwrap_or_default();
     let mut out = io::stdout().lock();
-    writeln!(out, "Final estimate: PPL = {perplexity:.4} +/- {error:.5}").map_err(stdout_failure)
+    writeln!(out, "Final estimate: PPL = {:.4}{error}", losses.perplexity()).map_err(stdout_failure)
 }
 
 /// The whole windows of a text; as many tokens as two of them have are the least that says anything.
@@ -111,10 +111,10 @@ impl Losses {
         self.mean().exp()
     }
 
-    /// Standard error of the perplexity.
-    fn error(&self) -> f64 {
+    /// Standard error of the perplexity; a single token has none.
+    fn error(&self) -> Option<f64> {
         let variance = (self.squares / self.count as f64 - self.mean().powi(2)).max(0.0);
-        (variance / (self.count as f64 - 1.0)).sqrt() * self.perplexity()
+        (self.count > 1).then(|| (variance / (self.count as f64 - 1.0)).sqrt() * self.perplexity())
     }
 }
 
@@ -130,7 +130,14 @@ mod tests {
         }
         // Losses of 1 and 3 bits: mean 2 bits, standard deviation 1 bit, standard error 1 / sqrt(3) bit.
         assert!((losses.perplexity() - 4.0).abs() < 1e-12); // a few roundings of f64
-        assert!((losses.error() - 4.0 * 2f64.ln() / 3f64.sqrt()).abs() < 1e-12);
+        assert!((losses.error().unwrap() - 4.0 * 2f64.ln() / 3f64.sqrt()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_single_token_has_no_error() {
+        let mut losses = Losses::default();
+        losses.add(1.0);
+        assert_eq!(losses.error(), None);
     }
 
     #[test]

@@ -28,8 +28,8 @@ pub struct Memory {
     pub trained: usize,
     /// Of all this together, with f16 caches of so many tokens.
     pub trained_total: u64,
-    /// Bytes of memory that this machine has.
-    pub machine: u64,
+    /// Bytes of memory that this machine has, where it tells.
+    pub machine: Option<u64>,
 }
 
 /// The chunk of a session by default.
@@ -82,7 +82,7 @@ impl Memory {
         Ok(Memory {
             trained,
             trained_total: caches.saturating_add((weights + fixed) as u64),
-            machine: machine::memory(),
+            machine: Some(machine::memory()).filter(|&bytes| bytes != u64::MAX),
             weights: weights as u64,
             per_1000_tokens_f16: per_1000_tokens_f16 as u64,
             per_1000_tokens_f32: slope(DType::F32)? as u64,
@@ -94,17 +94,15 @@ impl Memory {
     /// In a line for each part, and one for all of them.
     pub fn describe(&self) -> [String; 4] {
         let (f16, f32) = (bytes(self.per_1000_tokens_f16), bytes(self.per_1000_tokens_f32));
-        let too_little = if self.trained_total > self.machine { ": too little" } else { "" };
+        let machine = self.machine.map_or_else(String::new, |machine| {
+            let too_little = if self.trained_total > machine { ": too little" } else { "" };
+            format!("; this machine has {}{too_little}", bytes(machine))
+        });
         [
             format!("{} of weights", bytes(self.weights)),
             format!("{f16} for 1000 tokens of context ({f32} with f32 caches)"),
             format!("{} to work in, with chunks of {} (-ub)", bytes(self.fixed), self.chunk),
-            format!(
-                "{} in all at the trained context of {}; this machine has {}{too_little}",
-                bytes(self.trained_total),
-                self.trained,
-                bytes(self.machine)
-            ),
+            format!("{} in all at the trained context of {}{machine}", bytes(self.trained_total), self.trained),
         ]
     }
 }

@@ -31,7 +31,7 @@ pub struct Report {
 struct Machine {
     processor: String,
     threads: usize,
-    memory_bytes: u64,
+    memory_bytes: Option<u64>,
 }
 
 /// A device and its cases.
@@ -105,7 +105,7 @@ impl Report {
             machine: Machine {
                 processor: machine::name(),
                 threads: std::thread::available_parallelism().map_or(1, NonZero::get),
-                memory_bytes: machine::memory(),
+                memory_bytes: Some(machine::memory()).filter(|&bytes| bytes != u64::MAX),
             },
             asked: asked.join(" "),
             absent: Vec::new(),

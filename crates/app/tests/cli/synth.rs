@@ -6,6 +6,19 @@ use argon_gguf::{Format, Gguf};
 
 use crate::{assert_fails, output, stderr, stdout, text};
 
+/// A shell's limit to the size of files is an error like a full disk, and leaves nothing behind.
+#[cfg(unix)]
+#[test]
+fn a_file_longer_than_allowed_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("long.gguf");
+    let command = "ulimit -f 8; exec \"$0\" synth --preset tiny -o \"$1\"";
+    let arguments = ["-c", command, env!("CARGO_BIN_EXE_argon"), text(&path)];
+    let found = std::process::Command::new("sh").args(arguments).output().unwrap();
+    assert_fails(&found, 1, &["long.gguf", "File too large"]);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
 #[test]
 fn what_is_written_runs() {
     let dir = tempfile::tempdir().unwrap();
