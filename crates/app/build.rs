@@ -6,7 +6,9 @@ use std::process::Command;
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let version = env!("CARGO_PKG_VERSION");
-    match Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).and_then(commit) {
+    // Asked for when this runs: what was compiled in another checkout may run for this one.
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
+    match here.ancestors().nth(2).and_then(commit) {
         None => println!("cargo::rustc-env=ARGON_VERSION={version}"),
         Some(commit) => {
             println!("cargo::rustc-env=ARGON_COMMIT={commit}");

@@ -221,10 +221,10 @@ pub struct BenchModelArgs {
     #[arg(short, long, value_name = "FILE")]
     pub model: Option<PathBuf>,
     /// Lengths of prompts, in tokens: 128,512,2048; 0 for none
-    #[arg(short = 'p', long, value_name = "N,...", value_delimiter = ',', default_value = "512")]
+    #[arg(short = 'p', long, value_name = "N,...", value_delimiter = ',', value_parser = of_a_list, default_value = "512")]
     pub n_prompt: Vec<usize>,
     /// Tokens to generate one by one from an empty context: 16,128; 0 for none
-    #[arg(short = 'n', long, value_name = "N,...", value_delimiter = ',', default_value = "128")]
+    #[arg(short = 'n', long, value_name = "N,...", value_delimiter = ',', value_parser = of_a_list, default_value = "128")]
     pub n_gen: Vec<usize>,
     /// How often each is measured
     #[arg(short, long, value_name = "N", default_value_t = 5)]
@@ -372,6 +372,11 @@ fn one_or_more(text: &str) -> Result<usize, String> {
     whole(text, 1)
 }
 
+/// One of several numbers of tokens.
+pub fn of_a_list(text: &str) -> Result<usize, &'static str> {
+    text.parse().map_err(|_| "it must be whole numbers with commas between them")
+}
+
 fn whole(text: &str, least: usize) -> Result<usize, String> {
     const MOST: usize = i32::MAX as usize;
     let number = text.parse().ok().filter(|number| (least..=MOST).contains(number));
@@ -413,6 +418,14 @@ mod tests {
             let parts = [flag, "-1", &format!("one whole number from {least} to 2147483647")];
             assert!(parts.iter().all(|part| error.contains(part)), "{error}");
         }
+    }
+
+    #[test]
+    fn a_list_is_of_whole_numbers() {
+        for line in ["bench model -p 512-2048*2", "bench model -n 1,,2", "bench moe -T x", "bench dense -T 1.5"] {
+            assert!(parsed(&format!("argon {line}")).unwrap_err().contains("whole numbers with commas"), "{line}");
+        }
+        assert!(parsed("argon bench model -p 128,512 -n 0").is_ok());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use argon_kernels::DeviceError;
 use crate::device;
 use crate::failure::{Failure, OrFail};
 use crate::settings::Device;
-use crate::words::{counted, one_line};
+use crate::words::{bytes, counted, one_line};
 
 /// The model that is always there. What it is: `models/README.md`.
 static EMBEDDED: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../models/argon-tiny.gguf"));
@@ -57,7 +57,48 @@ pub fn example<'a>(path: Option<&Path>, gguf: &'a Gguf) -> Result<Option<&'a str
 pub fn load(gguf: &Gguf, path: Option<&Path>, settings: &Device) -> Result<Engine, Failure> {
     let options = EngineOptions { precision: settings.precision };
     let weights = gguf.tensors().iter().map(|tensor| tensor.bytes as u64).sum();
-    Engine::load(gguf.clone(), device::open(settings, weights)?, options).map_err(|error| failure(error, &name(path)))
+    let device = device::open(settings, weights)?;
+    let size = Size { weights, memory: device.info().memory };
+    let in_place = device.reads_in_place();
+    if in_place && !size.fits() {
+        eprintln!("warning: {}: {}", name(path), size.read_again());
+    }
+    Engine::load(gguf.clone(), device, options).map_err(|error| match error {
+        EngineError::Device(DeviceError::OutOfMemory { device, .. }) if !in_place => {
+            let refusal = format!("{}: {}", name(path), size.refused(&device));
+            if size.fits() { Failure::work(refusal) } else { Failure::input(refusal) }
+        }
+        error => failure(error, &name(path)),
+    })
+}
+
+/// Bytes of a model's weights, and of the memory that its device has as far as the system tells.
+struct Size {
+    weights: u64,
+    memory: u64,
+}
+
+impl Size {
+    fn fits(&self) -> bool {
+        self.weights <= self.memory
+    }
+
+    /// What comes of weights that are read in place and do not all stay in memory.
+    fn read_again(&self) -> String {
+        let [weights, memory] = [self.weights, self.memory].map(bytes);
+        format!(
+            "its weights are {weights}, this machine's memory {memory}: each chunk and token reads from the disk again"
+        )
+    }
+
+    /// Why a GPU, in whose memory all weights have to lie, does not compute it, and what does.
+    fn refused(&self, device: &str) -> String {
+        let weights = bytes(self.weights);
+        let memory = if self.memory == u64::MAX { String::new() } else { format!(" of {}", bytes(self.memory)) };
+        format!(
+            "its weights are {weights}, for which {device} has not the memory{memory}; without --device the processor computes it"
+        )
+    }
 }
 
 /// An empty session. Where it holds more tokens than the model was trained for, standard error is told.
@@ -120,4 +161,20 @@ pub fn failure(error: EngineError, what: &str) -> Failure {
     }
     let error = anyhow::Error::from(error).context(what.to_owned());
     if of_the_work { Failure::Work(error) } else { Failure::Input(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Size;
+
+    #[test]
+    fn a_model_that_is_larger_than_memory_is_told_with_both_sizes() {
+        let large = Size { weights: 120_000_000_000, memory: 32_000_000_000 };
+        for said in [large.read_again(), large.refused("cuda:0")] {
+            assert!(said.contains("120.00 GB") && said.contains("32.00 GB"), "{said}");
+        }
+        assert!(!large.fits() && Size { weights: 7, memory: 7 }.fits());
+        let untold = Size { memory: u64::MAX, ..large };
+        assert!(untold.refused("wgpu:0").contains("wgpu:0 has not the memory; without --device"));
+    }
 }

@@ -15,7 +15,7 @@ const SHORTS: [(&str, &str); 3] = [("-ub", "--ubatch-size"), ("-ctk", "--cache-t
 /// Flags that may be followed by anything, also by what looks like a flag.
 const TAKE_ANYTHING: [&str; 3] = ["-p", "--prompt", "--system"];
 
-/// Flags of llama.cpp that no command of Argon has, and what to do.
+/// Flags of llama.cpp, and of ik_llama.cpp, that no command of Argon has, and what to do.
 const FLAGS: &[(&str, &str)] = &[
     (
         "-ngl --gpu-layers --n-gpu-layers",
@@ -25,9 +25,14 @@ const FLAGS: &[(&str, &str)] = &[
     ("-dev", "--device cpu, cuda, cuda:N, wgpu, wgpu:N or auto says where to compute"),
     ("--list-devices", "argon parity tries every device that is here; --device auto says which one it takes"),
     (
-        "-sm --split-mode -ts --tensor-split -mg --main-gpu -rpc --rpc -ot --override-tensor -cmoe --cpu-moe -ncmoe --n-cpu-moe \
-         -ncffn --n-cpu-ffn -kvo --kv-offload -nkvo --no-kv-offload --op-offload -nopo --no-op-offload --no-host -fit --fit -fitp \
-         --fit-print -fitt --fit-target -fitc --fit-ctx",
+        "-ot --override-tensor -cmoe --cpu-moe -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn -fit --fit -fitp --fit-print -fitt \
+         --fit-target -fitc --fit-ctx",
+        "a model is on one device here, experts and all; one that is larger than the GPU's memory is computed by the \
+         processor, the default: leave it out",
+    ),
+    (
+        "-sm --split-mode -ts --tensor-split -mg --main-gpu -rpc --rpc -kvo --kv-offload -nkvo --no-kv-offload --op-offload \
+         -nopo --no-op-offload --no-host",
         "a model is on one device here, all of it; --device cuda:N or wgpu:N names the GPU",
     ),
     (
@@ -66,8 +71,10 @@ const FLAGS: &[(&str, &str)] = &[
         "model files are always mapped into memory: leave it out",
     ),
     ("--mlock", "model files are mapped and never locked into memory: leave it out"),
-    ("--repack -nr --no-repack", "weights are read as they lie in the file: leave it out"),
-    ("-fa --flash-attn", "attention is computed in one way: leave it out"),
+    ("--repack -nr --no-repack -rtr --run-time-repack", "weights are read as they lie in the file: leave it out"),
+    ("-fa --flash-attn -mla --mla-use -amb --attention-max-batch", "attention is computed in one way: leave it out"),
+    ("-fmoe --fused-moe -no-fmoe --no-fused-moe -muge --merge-up-gate-experts", "gate and up are computed together: leave it out"),
+    ("-ser --smart-expert-reduction", "every token goes through all of its experts"),
     (
         "-kvu --kv-unified -np --parallel -cb --cont-batching -nocb --no-cont-batching -ns --sequences",
         "there is one sequence at a time: leave it out",
@@ -144,6 +151,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "-n --predict --n-predict -s --seed --temp --temperature --top-k --top-p --min-p --repeat-penalty --repeat-last-n",
         "argon run alone generates text",
     ),
+    ("-m --model", "the commands that take a model are run, logits, inspect, perplexity and bench model"),
     ("-p --prompt", "the text comes from -f FILE, - is standard input"),
     (
         "-o --output",
@@ -153,13 +161,14 @@ const ELSEWHERE: &[(&str, &str)] = &[
 
 /// Words typed as a command that are none, and what to do.
 const COMMANDS: &[(&str, &str)] = &[
-    ("chat cli", "argon run --chat begins a conversation"),
-    ("completion complete generate prefill", "argon run continues a prompt"),
-    ("server serve", "there is no server yet; argon run --chat talks in a terminal"),
+    ("chat cli llama-cli", "argon run --chat begins a conversation"),
+    ("completion complete generate prefill llama-completion", "argon run continues a prompt"),
+    ("server serve llama-server", "there is no server yet; argon run --chat talks in a terminal"),
+    ("llama-bench", "argon bench model measures a model"),
     ("tokenize", "no command shows token ids yet"),
     ("quantize", "Argon reads GGUF files as they are; llama-quantize makes them"),
     ("pull download", "Argon downloads nothing; get the GGUF file yourself and name it with -m FILE"),
-    ("ppl", "argon perplexity measures perplexity"),
+    ("ppl llama-perplexity", "argon perplexity measures perplexity"),
     ("info show", "argon inspect FILE says what is in a file"),
 ];
 
@@ -216,6 +225,12 @@ pub fn advice(error: &clap::Error) -> Option<String> {
         _ => return None,
     };
     let Some(ContextValue::String(word)) = error.get(kind) else { return None };
+    // Without the name of what is to be measured, every flag is unknown.
+    if error.get(ContextKind::Usage).is_some_and(|usage| usage.to_string().contains("bench <COMMAND>")) {
+        return Some(format!(
+            "{word}: argon bench model measures a model; argon bench --help lists what else there is"
+        ));
+    }
     if word.to_lowercase().ends_with(".gguf") {
         return Some(format!("{word}: a model is given with -m FILE: argon run -m {word}"));
     }
@@ -249,6 +264,10 @@ mod tests {
             ("argon bench dense --output md", "--csv FILE"),
             ("argon perplexity -f x --temp 1", "argon run"),
             ("argon perplexity -p x", "-f FILE"),
+            ("argon bench -p 512", "argon bench model"),
+            ("argon bench -m x", "argon bench model"),
+            ("argon bench moe -m x", "run, logits"),
+            ("argon llama-bench", "argon bench model"),
         ] {
             assert!(refused(line).is_some_and(|advice| advice.contains(part)), "{line}");
         }
@@ -303,6 +322,7 @@ mod tests {
         }
         assert!(["cuda", "wgpu", "auto", "cpu"].iter().all(|device| refusal("argon run -ngl 99").contains(device)));
         assert!(refusal("argon run -no-cnv").contains("the default"));
+        assert!(refusal("argon run -ncmoe 30").contains("larger than the GPU's memory"));
     }
 
     #[test]

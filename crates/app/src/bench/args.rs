@@ -6,7 +6,7 @@ use argon_gguf::Format;
 use clap::Args;
 
 use super::outputs::OutputArgs;
-use crate::args::DeviceArgs;
+use crate::args::{DeviceArgs, of_a_list};
 use crate::failure::Failure;
 use crate::measure::routing::{Routing, Source};
 use crate::settings::{refused, weight_format, within};
@@ -78,7 +78,7 @@ pub struct MoeArgs {
 #[derive(Debug, Args)]
 pub struct DenseArgs {
     /// Rows of activations
-    #[arg(short = 'T', long, value_name = "N,...", value_delimiter = ',', default_value = "512")]
+    #[arg(short = 'T', long, value_name = "N,...", value_delimiter = ',', value_parser = of_a_list, default_value = "512")]
     pub tokens: Vec<usize>,
     #[command(flatten)]
     pub hidden: HiddenArgs,
@@ -101,7 +101,7 @@ pub struct DenseArgs {
 #[derive(Debug, Args)]
 pub struct RoutedArgs {
     /// Tokens in a chunk [default: 128,512,1024,2048, or as many as were recorded]
-    #[arg(short = 'T', long, value_name = "N,...", value_delimiter = ',')]
+    #[arg(short = 'T', long, value_name = "N,...", value_delimiter = ',', value_parser = of_a_list)]
     pub tokens: Vec<usize>,
     /// Experts to choose from [default: 512]
     #[arg(long, value_name = "E")]
