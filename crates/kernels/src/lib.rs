@@ -10,6 +10,7 @@
 //! * [`cpu`]: the backend that is always there.
 //! * [`mod@reference`]: the same operations in float64, one obvious loop each: what every backend is held to.
 //! * [`parity`], [`self_test`]: a device beside the reference, in full and in a moment.
+//! * `cuda` (a feature, on): NVIDIA GPUs.
 //! * `wgpu` (a feature): any GPU behind Metal, Vulkan or DX12.
 //! * [`shuffle`]: a device for tests that runs ops in every order that their reads and writes permit.
 //! * [`wrapper`]: a device around another, for tests and stand-ins.
