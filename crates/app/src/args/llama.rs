@@ -73,7 +73,10 @@ const FLAGS: &[(&str, &str)] = &[
     ("--mlock", "model files are mapped and never locked into memory: leave it out"),
     ("--repack -nr --no-repack -rtr --run-time-repack", "weights are read as they lie in the file: leave it out"),
     ("-fa --flash-attn -mla --mla-use -amb --attention-max-batch", "attention is computed in one way: leave it out"),
-    ("-fmoe --fused-moe -no-fmoe --no-fused-moe -muge --merge-up-gate-experts", "gate and up are computed together: leave it out"),
+    (
+        "-fmoe --fused-moe -no-fmoe --no-fused-moe -muge --merge-up-gate-experts",
+        "gate and up are computed together: leave it out",
+    ),
     ("-ser --smart-expert-reduction", "every token goes through all of its experts"),
     (
         "-kvu --kv-unified -np --parallel -cb --cont-batching -nocb --no-cont-batching -ns --sequences",
