@@ -61,7 +61,7 @@ pub fn load(gguf: &Gguf, path: Option<&Path>, settings: &Device) -> Result<Engin
     let size = Size { weights, memory: device.info().memory };
     let in_place = device.reads_in_place();
     if in_place && !size.fits() {
-        eprintln!("warning: {}: {}", name(path), size.read_again());
+        eprintln!("warning: {}: {}", one_line(&name(path)), size.read_again());
     }
     Engine::load(gguf.clone(), device, options).map_err(|error| match error {
         EngineError::Device(DeviceError::OutOfMemory { device, .. }) if !in_place => {
