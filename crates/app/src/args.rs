@@ -125,7 +125,7 @@ pub struct SessionArgs {
 }
 
 /// How the next token is chosen. What is not given comes from the file, or is the default of llama.cpp.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct SamplingArgs {
     /// Temperature; 0 takes the likeliest token [default: the file's, else 0.8]
     #[arg(long, visible_alias = "temperature", value_name = "X", allow_negative_numbers = true)]

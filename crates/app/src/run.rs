@@ -86,13 +86,15 @@ pub fn run(settings: Run) -> Result<(), Failure> {
         Writer { session, sampler, tokenizer, history, predict, ignore_eos, stop, timings, at_first, profiler };
     let end = job.run(&mut writer, &interrupt);
     eprintln!("{}", writer.timings);
-    let end = end.and_then(|()| tell(&settings, &writer, busy, &interrupt));
-    match (&settings.session_file, &end) {
+    // Whatever ended the text, and whichever file cannot be written: the others are.
+    let told = if writer.prompt_is_read() { tell(&settings, &writer, busy, &interrupt) } else { Ok(()) };
+    let saved = match (&settings.session_file, &end) {
         // The work may have failed in the middle of a chunk.
-        (Some(_), Err(Failure::Work(_))) | (None, _) => end,
-        (Some(_), _) if writer.session.is_empty() => end,
-        (Some(file), _) => save(file, &job.contents(&writer), &interrupt).and(end),
-    }
+        (None, _) | (Some(_), Err(Failure::Work(_))) => Ok(()),
+        (Some(_), _) if writer.session.is_empty() => Ok(()),
+        (Some(file), _) => save(file, &job.contents(&writer), &interrupt),
+    };
+    saved.and(told).and(end)
 }
 
 /// That every file can be written, and for itself: before anything is computed in vain.
@@ -110,14 +112,16 @@ fn check_files(settings: &Run, gguf: &Gguf) -> Result<(), Failure> {
 /// Says and writes what was to be found out about the prompt.
 fn tell(settings: &Run, writer: &Writer, busy: Option<String>, interrupt: &Interrupt) -> Result<(), Failure> {
     let Some(profiler) = &writer.profiler else { return Ok(()) };
+    let mut profiled = Ok(());
     if let Some(file) = &settings.profile {
         let name = model::name(settings.model.as_deref());
         let mut profile = profiler.profile(name, writer.timings.prefill.tokens, writer.session.chunk());
         profile.warnings.extend(busy);
         eprintln!("\n{}", profile.table());
-        file.as_deref().map_or(Ok(()), |file| profile.write(file, interrupt))?;
+        profiled = file.as_deref().map_or(Ok(()), |file| profile.write(file, interrupt));
     }
-    settings.record_routing.as_deref().map_or(Ok(()), |file| profiler.write_routing(file, interrupt))
+    let recorded = settings.record_routing.as_deref().map_or(Ok(()), |file| profiler.write_routing(file, interrupt));
+    profiled.and(recorded)
 }
 
 /// What is to be done.

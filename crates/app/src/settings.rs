@@ -1,20 +1,20 @@
 //! What the command line means: raw arguments in, checked settings out. Nothing else in this crate judges a flag's value.
 
 mod parity;
+mod sampling;
 
-use std::hash::BuildHasher;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
-use argon_engine::sampler::SamplerOptions;
 use argon_engine::{CacheTypes, SessionOptions};
-use argon_gguf::{Format, Metadata};
+use argon_gguf::Format;
 use argon_kernels::{DType, Precision};
 
 use crate::args;
-use crate::failure::{Failure, OrFail};
+use crate::failure::Failure;
 use crate::prompt::Source;
 pub use parity::{Parity, Part};
+pub use sampling::Sampling;
 
 /// Tokens that a chat has room for unless more are asked for: its end is not known, and all memory is claimed at once.
 pub const CHAT_CONTEXT: usize = 8192;
@@ -283,72 +283,6 @@ fn profile(said: Option<Option<PathBuf>>) -> Result<Option<Option<PathBuf>>, Fai
         return Err(refused("--profile", path.display(), "a name that ends in .html or .json"));
     }
     Ok(said)
-}
-
-/// How the next token is chosen, as far as the user said.
-#[derive(Debug)]
-pub struct Sampling(args::SamplingArgs);
-
-impl Sampling {
-    fn new(args: args::SamplingArgs) -> Result<Self, Failure> {
-        for (flag, value, valid, range) in [
-            ("--temp", args.temp, 0.0..=f32::MAX, "a number from 0"),
-            ("--top-p", args.top_p, 0.0..=1.0, "from 0 to 1"),
-            ("--min-p", args.min_p, 0.0..=1.0, "from 0 to 1"),
-            ("--repeat-penalty", args.repeat_penalty, f32::MIN_POSITIVE..=f32::MAX, "a number above 0"),
-        ] {
-            if let Some(value) = value.filter(|value| !valid.contains(value)) {
-                return Err(refused(flag, value, range));
-            }
-        }
-        if let Some(seed) = args.seed.filter(|&seed| seed < -1) {
-            return Err(refused("--seed", seed, "a number from 0, or -1"));
-        }
-        if let Some(n) = args.repeat_last_n.filter(|&n| n < -1) {
-            return Err(refused("--repeat-last-n", n, "a number from 0, or -1"));
-        }
-        Ok(Sampling(args))
-    }
-
-    /// The options for a file with this metadata: what the user said, else what the file recommends in its
-    /// `general.sampling.*` and `argon.default_seed`, else the defaults of llama.cpp. `context` is what -1 recent tokens means.
-    ///
-    /// # Errors
-    /// Names a key of the file that holds something else than a number.
-    pub fn options(&self, metadata: &Metadata, context: usize) -> Result<SamplerOptions, Failure> {
-        let Sampling(said) = self;
-        let defaults = SamplerOptions::default();
-        let number = |said: Option<f32>, key, default| match said {
-            Some(value) => Ok(value),
-            None => Ok(metadata.f32(key).or_input(UNUSABLE)?.unwrap_or(default)),
-        };
-        let count = |said: Option<i64>, key| match said {
-            Some(value) => Ok(Some(value)),
-            None => Ok(metadata.i32(key).or_input(UNUSABLE)?.map(i64::from)),
-        };
-        let top_k = count(said.top_k, "general.sampling.top_k")?;
-        let last_n = count(said.repeat_last_n, "general.sampling.penalty_last_n")?;
-        let seed = match said.seed {
-            Some(seed) => u64::try_from(seed).ok(),
-            None => metadata.u64("argon.default_seed").or_input(UNUSABLE)?,
-        };
-        Ok(SamplerOptions {
-            temperature: number(said.temp, "general.sampling.temp", defaults.temperature)?,
-            top_k: top_k.map_or(defaults.top_k, |n| usize::try_from(n).unwrap_or(0)),
-            top_p: number(said.top_p, "general.sampling.top_p", defaults.top_p)?,
-            min_p: number(said.min_p, "general.sampling.min_p", defaults.min_p)?,
-            repeat_penalty: number(said.repeat_penalty, "general.sampling.penalty_repeat", defaults.repeat_penalty)?,
-            repeat_last_n: last_n.map_or(defaults.repeat_last_n, |n| usize::try_from(n).unwrap_or(context)),
-            seed: seed.unwrap_or_else(any_seed),
-        })
-    }
-}
-
-const UNUSABLE: &str = "the file's recommended sampling";
-
-/// Another seed each time: the standard library seeds its hash maps from the system.
-fn any_seed() -> u64 {
-    std::hash::RandomState::new().hash_one(()) >> 1
 }
 
 /// What `argon logits` shall do.

@@ -92,7 +92,7 @@ impl OutputArgs {
     /// Writes those that were asked for; the page, which may have to measure more, last.
     ///
     /// # Errors
-    /// If one cannot be written, or the page cannot be made.
+    /// If one cannot be written, or the page cannot be made. The others are written all the same.
     pub fn write(
         &self,
         records: &impl Serialize,
@@ -100,18 +100,22 @@ impl OutputArgs {
         html: impl FnOnce() -> Result<String, Failure>,
         interrupt: &Interrupt,
     ) -> Result<(), Failure> {
-        if let Some(path) = &self.json {
-            let json = serde_json::to_string_pretty(records).or_work("JSON")?;
-            output::write(path, json + "\n", interrupt).or_work(path.display())?;
-        }
-        if let Some(path) = &self.csv {
-            output::write(path, csv(), interrupt).or_work(path.display())?;
-        }
-        if let Some(path) = &self.html {
-            output::write(path, html()?, interrupt).or_work(path.display())?;
-        }
-        Ok(())
+        let json = || Ok(serde_json::to_string_pretty(records).or_work("JSON")? + "\n");
+        let json = write_at(self.json.as_deref(), json, interrupt);
+        let csv = write_at(self.csv.as_deref(), || Ok(csv()), interrupt);
+        let html = write_at(self.html.as_deref(), html, interrupt);
+        json.and(csv).and(html)
     }
+}
+
+/// Writes a text to `path`, if it is asked for.
+fn write_at(
+    path: Option<&Path>,
+    text: impl FnOnce() -> Result<String, Failure>,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
+    output::write(path, text()?, interrupt).or_work(path.display())
 }
 
 #[cfg(test)]
@@ -132,5 +136,16 @@ mod tests {
         }
         assert!(cut_short(Ok(()), false).unwrap().is_none());
         assert!(matches!(cut_short(Err(Failure::Interrupted), false), Err(Failure::Interrupted)));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_costs_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = |name: &str| Some(dir.path().join(name));
+        let outputs = OutputArgs { json: place("gone/a"), csv: place("b"), html: place("c") };
+        let written = outputs.write(&[1], || "csv".into(), || Ok("page".into()), &Interrupt::default());
+        assert!(matches!(written, Err(Failure::Work(_))));
+        let text = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+        assert_eq!((text("b"), text("c")), ("csv".into(), "page".into()));
     }
 }

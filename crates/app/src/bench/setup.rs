@@ -192,9 +192,10 @@ impl Setup {
             report.ended = *ended;
             report.warnings.push(warning.clone());
         } else {
-            let again = Machine::measure(self.device.as_ref(), &self.settings, self.precision)
-                .or_work("measuring the machine's ceilings")?;
-            report.warn(self.machine.unlike(&again));
+            report.warn(match Machine::measure(self.device.as_ref(), &self.settings, self.precision) {
+                Ok(again) => self.machine.unlike(&again),
+                Err(error) => Some(format!("the machine's ceilings could not be measured again: {error}")),
+            });
         }
         self.outputs.write(&report, || report.csv(), || Ok(page::of(&report)), &self.interrupt)?;
         cut_short.map_or(Ok(()), |cut_short| Err(cut_short.failure))

@@ -88,7 +88,7 @@ impl Template {
         let request = Request { source, bos_token, eos_token, chat };
         let request = serde_json::to_vec(&request).or_work("the chat")?;
         let patience = PATIENCE + PATIENCE_PER_MEGABYTE * (request.len() >> 20) as u32;
-        let (status, bytes) = converse(request, patience).or_work("a process for the chat template")?;
+        let (status, bytes) = converse(request, patience).or_work("starting a process for the chat template")?;
         if was_interrupted(status) {
             return Err(Failure::Interrupted);
         }

@@ -71,6 +71,11 @@ impl Writer<'_> {
         Ok(logits)
     }
 
+    /// Whether the model has read the whole prompt.
+    pub fn prompt_is_read(&self) -> bool {
+        self.timings.generated > 0 || self.session.len() == self.history.len()
+    }
+
     fn read_from(&mut self, kept: usize, mark: Option<usize>, bar: &PrefillBar) -> Result<LogitsOut, Failure> {
         let (history, session, stop) = (&self.history, &mut self.session, &self.stop);
         let profiler = &mut self.profiler;

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::kernels::assert_sound;
-use crate::{assert_fails, fixture, output, stderr, stdout, text};
+use crate::{argon, assert_fails, fixture, output, stderr, stdout, text};
 
 #[test]
 fn stages_add_up_to_the_prompt() {
@@ -64,4 +64,21 @@ fn a_profile_is_a_page_of_pictures() {
     assert_fails(&output(&[&run[..], &["--profile", "/nowhere/at/all.html"]].concat()), 2, &["/nowhere/at/all.html"]);
     assert_fails(&output(&["run", "--chat", "--profile"]), 2, &["--profile"]);
     assert_fails(&output(&["run", "--profile", "page.pdf"]), 2, &["--profile is page.pdf", ".html or .json"]);
+}
+
+/// What was found out about a prompt is written whatever becomes of its continuation, and of the other files.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_costs_no_file_on_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let (page, session) = (dir.path().join("profile.json"), dir.path().join("talk.session"));
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    let run = ["run", "-p", "hello there", "-n", "2", "--profile", text(&page)];
+    let found = argon(&run).stdout(full()).output().unwrap();
+    assert_fails(&found, 1, &["standard output"]);
+    assert!(serde_json::from_slice::<Value>(&fs::read(&page).unwrap()).is_ok());
+    fs::remove_file(&page).unwrap();
+    let others = ["--record-routing", "/dev/full", "--session", text(&session)];
+    assert_fails(&output(&[&run[..], &others].concat()), 1, &["/dev/full"]);
+    assert!(page.exists() && session.exists());
 }
