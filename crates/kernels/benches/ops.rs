@@ -118,14 +118,7 @@ impl Bench {
 
         let logits = self.f32([t, 1, 512]);
         let (ids, weights) = (self.tensor(I32, [t, 1, 10]), self.f32([t, 1, 10]));
-        let config = RouteConfig {
-            gating: Gating::Softmax,
-            top_k: 10,
-            groups: None,
-            renormalise: true,
-            scale: 1.0,
-            tail_share: None,
-        };
+        let config = RouteConfig::new(Gating::Softmax, 10);
         let route = Route { logits, bias: None, config, layer: 0, ids: ids.clone(), weights: weights.clone() };
         ops.push(("route 10 of 512", route.into()));
         let shape = Shape::new(t, 10, 512, self.device.tile_rows(t * 10, 512)).unwrap();

@@ -25,15 +25,15 @@ pub(super) struct Team {
 }
 
 struct Other {
-    desk: Arc<Desk>,
+    slot: Arc<Slot>,
     thread: JoinHandle<()>,
 }
 
 /// Where a thread finds its work. Alone in two cache lines, which some processors fetch together.
 #[derive(Default)]
 #[repr(align(128))]
-struct Desk {
-    /// What is offered; [`Desk::TAKEN`] while the thread does it; null when there is nothing.
+struct Slot {
+    /// What is offered; [`Slot::TAKEN`] while the thread does it; null when there is nothing.
     task: AtomicPtr<Task<'static>>,
     /// Whether there will be no more.
     closed: AtomicBool,
@@ -54,12 +54,12 @@ impl Team {
     pub(super) fn new(threads: usize) -> io::Result<Self> {
         let mut team = Self { others: Vec::new(), turn: Mutex::new(()) };
         for number in 1..threads {
-            let desk = Arc::<Desk>::default();
+            let slot = Arc::<Slot>::default();
             let thread = thread::Builder::new().name(format!("cpu-{number}")).spawn({
-                let desk = desk.clone();
-                move || desk.serve(number)
+                let slot = slot.clone();
+                move || slot.serve(number)
             })?;
-            team.others.push(Other { desk, thread });
+            team.others.push(Other { slot, thread });
         }
         Ok(team)
     }
@@ -92,8 +92,8 @@ impl Team {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let task = Task { work, panic: Mutex::new(None) };
         let done = Done { others, absent };
-        for Other { desk, thread } in others {
-            desk.task.store(ptr::from_ref(&task).cast_mut().cast(), Ordering::Release);
+        for Other { slot, thread } in others {
+            slot.task.store(ptr::from_ref(&task).cast_mut().cast(), Ordering::Release);
             thread.thread().unpark();
         }
         work(0);
@@ -128,8 +128,8 @@ impl Team {
 
 impl Drop for Team {
     fn drop(&mut self) {
-        for Other { desk, thread } in &self.others {
-            desk.closed.store(true, Ordering::Release);
+        for Other { slot, thread } in &self.others {
+            slot.closed.store(true, Ordering::Release);
             thread.thread().unpark();
         }
     }
@@ -150,11 +150,11 @@ struct Done<'a> {
 impl Drop for Done<'_> {
     fn drop(&mut self) {
         if let Absent::Recall = self.absent {
-            self.others.iter().for_each(|other| other.desk.recall());
+            self.others.iter().for_each(|other| other.slot.recall());
         }
-        for Other { desk, .. } in self.others {
+        for Other { slot, .. } in self.others {
             let mut looks = 0;
-            while !desk.task.load(Ordering::Acquire).is_null() {
+            while !slot.task.load(Ordering::Acquire).is_null() {
                 looks += 1;
                 if looks < LOOKS { spin_loop() } else { thread::yield_now() }
             }
@@ -162,7 +162,7 @@ impl Drop for Done<'_> {
     }
 }
 
-impl Desk {
+impl Slot {
     /// Stands for a task that has begun: no task is there, since none is that badly aligned.
     const TAKEN: *mut Task<'static> = ptr::without_provenance_mut(1);
 
@@ -250,13 +250,13 @@ mod tests {
     #[test]
     fn a_thread_that_has_not_begun_holds_nobody_up() {
         let team = Team::new(2).unwrap();
-        let desk = &team.others[0].desk;
+        let slot = &team.others[0].slot;
         for begun in [false, true] {
             let task = Task { work: &|_| {}, panic: Mutex::new(None) };
             let offered = ptr::from_ref(&task).cast_mut().cast();
-            let desk = Desk { task: AtomicPtr::new(if begun { Desk::TAKEN } else { offered }), ..Desk::default() };
-            desk.recall();
-            assert_eq!(desk.task.into_inner() == Desk::TAKEN, begun);
+            let slot = Slot { task: AtomicPtr::new(if begun { Slot::TAKEN } else { offered }), ..Slot::default() };
+            slot.recall();
+            assert_eq!(slot.task.into_inner() == Slot::TAKEN, begun);
         }
         for _ in 0..10_000 {
             let calls = AtomicUsize::new(0);
@@ -264,7 +264,7 @@ mod tests {
                 calls.fetch_add(1, Ordering::Relaxed);
             });
             assert!((1..=2).contains(&calls.into_inner()));
-            assert!(desk.task.load(Ordering::Relaxed).is_null());
+            assert!(slot.task.load(Ordering::Relaxed).is_null());
         }
     }
 

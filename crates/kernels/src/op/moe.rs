@@ -42,6 +42,13 @@ pub struct RouteConfig {
     pub tail_share: Option<f32>,
 }
 
+impl RouteConfig {
+    /// The best K of all experts, with weights that sum to 1.
+    pub const fn new(gating: Gating, top_k: usize) -> Self {
+        Self { gating, top_k, groups: None, renormalise: true, scale: 1.0, tail_share: None }
+    }
+}
+
 /// Chooses experts: K ids per token by (selection score, then lower index), best first, and their weights.
 ///
 /// Selection is on the logits themselves where there is no bias, else on score + bias; weights are the unbiased scores and
@@ -88,17 +95,28 @@ pub struct PlanBuffers {
 impl PlanBuffers {
     /// Memory on `device` for plans up to `shape`.
     pub fn new(device: &dyn Device, shape: Shape) -> Result<Self, DeviceError> {
-        let words = |rows, cols| tensor(device, DType::U32, rows, 1, cols);
-        let ints = |cols| tensor(device, DType::I32, 1, 1, cols);
+        Self::of(shape, |_, dtype, [rows, groups, cols]| tensor(device, dtype, rows, groups, cols))
+    }
+
+    /// Memory for plans up to `shape`, each tensor from `tensor`, given its name, its type and its shape.
+    ///
+    /// # Errors
+    /// Those of `tensor`.
+    pub fn of<E>(
+        shape: Shape,
+        tensor: impl Fn(&'static str, DType, [usize; 3]) -> Result<Tensor, E>,
+    ) -> Result<Self, E> {
+        let words = |name, rows, cols| tensor(name, DType::U32, [rows, 1, cols]);
+        let ints = |name, cols| tensor(name, DType::I32, [1, 1, cols]);
         Ok(Self {
-            bcnt: words(shape.blocks(), shape.experts())?,
-            boff: words(shape.blocks(), shape.experts())?,
-            eoff: words(1, shape.experts() + 1)?,
-            tiles: words(shape.max_tiles(), 3)?,
-            stok: ints(shape.max_rows())?,
-            sw: words(1, shape.max_rows())?,
-            pos: ints(shape.entries())?,
-            meta: words(1, argon_plan::meta::WORDS)?,
+            bcnt: words("bcnt", shape.blocks(), shape.experts())?,
+            boff: words("boff", shape.blocks(), shape.experts())?,
+            eoff: words("eoff", 1, shape.experts() + 1)?,
+            tiles: words("tiles", shape.max_tiles(), 3)?,
+            stok: ints("stok", shape.max_rows())?,
+            sw: words("sw", 1, shape.max_rows())?,
+            pos: ints("pos", shape.entries())?,
+            meta: words("meta", 1, argon_plan::meta::WORDS)?,
             shape,
         })
     }

@@ -5,7 +5,6 @@ use argon_gguf::Format;
 use argon_kernels::DType::{F16, F32, I32};
 use argon_kernels::op::*;
 use argon_kernels::parity::cases::gather;
-use argon_kernels::parity::cases::plan::buffers;
 use argon_kernels::{Op, Precision, Tensor};
 use argon_plan::Shape;
 
@@ -88,12 +87,11 @@ fn layer_ops(a: &Arena) -> Result<Vec<Op>> {
     let logits = a.input(F32, [tokens, 1, experts], |i| (i * 37 % 101) as f32)?;
     let (ids, weights) = (a.output("ids", I32, [tokens, 1, top_k])?, a.output("weights", F32, [tokens, 1, top_k])?);
     let shares = a.units(F32, [tokens, 1, top_k])?;
-    let plan = buffers(a, shape)?;
+    let plan = PlanBuffers::of(shape, |name, dtype, shape| a.output(name, dtype, shape))?;
     let x = a.units(F32, [tokens, 1, cols])?;
     let rows = |name: &str| a.in_out(name, [shape.max_rows(), 1, cols], |_| 0.0);
     let (h, down) = (rows("h")?, rows("down")?);
-    let config =
-        RouteConfig { gating: Gating::Softmax, top_k, groups: None, renormalise: true, scale: 1.0, tail_share: None };
+    let config = RouteConfig::new(Gating::Softmax, top_k);
     let matrices = || a.weight(Format::F32, experts, cols, cols);
     let gemm = |x: &Tensor, rows, epilogue, out: &Tensor| -> Result<Op> {
         let (x, w, out) = (x.clone(), matrices()?, out.clone());

@@ -22,14 +22,7 @@ fn an_id_outside_the_table() {
 fn a_logit_that_is_not_a_number() {
     for outcome in outcomes(|a| {
         let logits = a.input(F32, [100, 1, 4], |i| if i / 4 >= 41 && i % 4 == 2 { f32::NAN } else { 0.0 })?;
-        let config = RouteConfig {
-            gating: Gating::Softmax,
-            top_k: 2,
-            groups: None,
-            renormalise: true,
-            scale: 1.0,
-            tail_share: None,
-        };
+        let config = RouteConfig::new(Gating::Softmax, 2);
         let (ids, weights) = (a.output("ids", I32, [100, 1, 2])?, a.output("weights", F32, [100, 1, 2])?);
         a.run(Route { logits, bias: None, config, layer: 17, ids, weights })
     }) {

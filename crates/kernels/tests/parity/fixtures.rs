@@ -287,14 +287,7 @@ fn moe() {
     on_all("moe", |c| {
         let x = c.f32("x");
         let logits = c.product(&x, "router", Epilogue::Store);
-        let config = RouteConfig {
-            gating: Gating::Softmax,
-            top_k: 3,
-            groups: None,
-            renormalise: true,
-            scale: 1.0,
-            tail_share: None,
-        };
+        let config = RouteConfig::new(Gating::Softmax, 3);
         let (ids, weights) = (c.zeros(DType::I32, [9, 1, 3]), c.zeros(DType::F32, [9, 1, 3]));
         c.run([Route { logits, bias: None, config, layer: 0, ids: ids.clone(), weights: weights.clone() }.into()]);
         c.expect(&ids, "ids", 0.0);
@@ -325,12 +318,9 @@ fn moe() {
 fn grouped_router() {
     on_all("grouped_router", |c| {
         let config = RouteConfig {
-            gating: Gating::Sigmoid,
-            top_k: 3,
             groups: Some(GroupLimit { groups: 4, used: 2 }),
-            renormalise: true,
             scale: 2.5,
-            tail_share: None,
+            ..RouteConfig::new(Gating::Sigmoid, 3)
         };
         let (ids, weights) = (c.zeros(DType::I32, [10, 1, 3]), c.zeros(DType::F32, [10, 1, 3]));
         let (logits, bias) = (c.f32("logits"), Some(c.f32("bias")));

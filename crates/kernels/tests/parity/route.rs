@@ -34,8 +34,7 @@ fn experts(logits: &[Vec<f32>]) -> usize {
     logits.first().map_or(8, Vec::len)
 }
 
-const CONFIG: RouteConfig =
-    RouteConfig { gating: Gating::Softmax, top_k: 2, groups: None, renormalise: true, scale: 1.0, tail_share: None };
+const CONFIG: RouteConfig = RouteConfig::new(Gating::Softmax, 2);
 
 fn random(tokens: usize, experts: usize, scale: f32) -> Vec<Vec<f32>> {
     let mut rng = Rng::new(SEED);

@@ -1,6 +1,6 @@
 //! The plan, byte for byte.
 
-use argon_plan::{BLOCK, Shape, meta};
+use argon_plan::{BLOCK, Shape};
 
 use super::List;
 use crate::device::DeviceError;
@@ -121,29 +121,9 @@ pub fn plan(a: &Arena, shape: Shape, ids: Ids, weight: impl FnMut(usize) -> f32)
     let entries = [shape.tokens(), 1, shape.top_k()];
     let ids = a.ints(entries, &ids.draw(a, shape.entries(), shape.experts()))?;
     let weights = a.input(DType::F32, entries, weight)?;
-    let plan = buffers(a, shape)?;
+    let plan = PlanBuffers::of(shape, |name, dtype, shape| a.output(name, dtype, shape))?;
     a.run(Plan { ids, weights: weights.clone(), plan: plan.clone() })?;
     Ok((plan, weights))
-}
-
-/// Memory of a plan, all of which is compared.
-///
-/// # Errors
-/// Those of the device.
-pub fn buffers(a: &Arena, shape: Shape) -> Result<PlanBuffers> {
-    let words = |name, rows, cols| a.output(name, DType::U32, [rows, 1, cols]);
-    let ints = |name, cols| a.output(name, DType::I32, [1, 1, cols]);
-    Ok(PlanBuffers {
-        shape,
-        bcnt: words("bcnt", shape.blocks(), shape.experts())?,
-        boff: words("boff", shape.blocks(), shape.experts())?,
-        eoff: words("eoff", 1, shape.experts() + 1)?,
-        tiles: words("tiles", shape.max_tiles(), 3)?,
-        stok: ints("stok", shape.max_rows())?,
-        sw: words("sw", 1, shape.max_rows())?,
-        pos: ints("pos", shape.entries())?,
-        meta: words("meta", 1, meta::WORDS)?,
-    })
 }
 
 #[cfg(test)]
