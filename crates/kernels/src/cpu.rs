@@ -27,6 +27,7 @@ mod rope;
 mod route;
 mod select_blocks;
 mod team;
+mod view;
 
 use std::num::NonZero;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -16,7 +16,7 @@ use super::block_set::BlockSet;
 use super::isa::{Floats, Isa, Kernel, LANES, Simd};
 use super::math::{exp, sigmoid};
 use super::matmul::{MatMul, Matrix};
-use super::memory::{Element, Tile, View, ViewMut};
+use super::view::{Element, Tile, View, ViewMut};
 use crate::device::DeviceError;
 use crate::op::{Attention, Selection};
 use crate::tensor::DType;

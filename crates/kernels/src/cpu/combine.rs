@@ -3,7 +3,7 @@
 use super::CpuDevice;
 use super::copy::for_each_group;
 use super::math::{AddScaled, sigmoid};
-use super::memory::{View, ViewMut};
+use super::view::{View, ViewMut};
 use crate::device::DeviceError;
 use crate::op::Combine;
 

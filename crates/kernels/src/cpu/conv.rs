@@ -4,7 +4,7 @@ use super::CpuDevice;
 use super::copy::rows_per_task;
 use super::isa::{Kernel, LANES, Simd};
 use super::math::silu;
-use super::memory::{View, ViewMut};
+use super::view::{View, ViewMut};
 use crate::device::DeviceError;
 use crate::op::Conv;
 

@@ -4,7 +4,7 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 
 use super::CpuDevice;
-use super::memory::{Element, Tile, View, ViewMut};
+use super::view::{Element, Tile, View, ViewMut};
 use crate::device::DeviceError;
 use crate::op::{Add, Copy, Fill};
 use crate::tensor::{DType, Tensor};

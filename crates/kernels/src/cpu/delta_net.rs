@@ -21,7 +21,7 @@ use super::CpuDevice;
 use super::isa::{Isa, Kernel, LANES, Simd, prefetch_floats};
 use super::math::{exp, sigmoid, softplus, sum_squares};
 use super::matmul::{MatMul, Matrix};
-use super::memory::{Tile, View, ViewMut};
+use super::view::{Tile, View, ViewMut};
 use crate::device::DeviceError;
 use crate::op::{DeltaNet, HeadMap};
 

@@ -4,7 +4,7 @@ use argon_gguf::decode_row;
 
 use super::CpuDevice;
 use super::copy::for_each_group;
-use super::memory::{View, ViewMut, WeightRows};
+use super::view::{View, ViewMut, WeightRows};
 use crate::device::DeviceError;
 use crate::op::Embed;
 

@@ -5,7 +5,7 @@ use half::slice::HalfFloatSliceExt;
 
 use super::CpuDevice;
 use super::copy::for_each_group;
-use super::memory::{View, ViewMut};
+use super::view::{View, ViewMut};
 use crate::device::DeviceError;
 use crate::op::Gather;
 

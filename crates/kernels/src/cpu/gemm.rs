@@ -41,7 +41,7 @@ use super::CpuDevice;
 #[cfg(target_arch = "x86_64")]
 use super::isa::Avx512;
 use super::isa::{Floats, Isa, LANES};
-use super::memory::{View, ViewMut, WeightRows};
+use super::view::{View, ViewMut, WeightRows};
 use crate::device::DeviceError;
 use crate::op::{Epilogue, Gemm, Precision};
 use crate::tensor::Weight;

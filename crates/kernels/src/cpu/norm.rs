@@ -4,7 +4,7 @@ use super::CpuDevice;
 use super::copy::for_each_group;
 use super::isa::{Kernel, Simd};
 use super::math::{sigmoid, silu, sum_squares};
-use super::memory::{View, ViewMut};
+use super::view::{View, ViewMut};
 use crate::device::DeviceError;
 use crate::op::{Activation, GatedNorm, RmsNorm};
 use crate::tensor::Tensor;

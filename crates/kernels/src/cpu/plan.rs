@@ -3,7 +3,7 @@
 use argon_plan::{Buffers, build_lenient};
 
 use super::CpuDevice;
-use super::memory::{View, ViewMut};
+use super::view::{View, ViewMut};
 use crate::device::DeviceError;
 use crate::op::Plan;
 

@@ -2,7 +2,7 @@
 
 use super::CpuDevice;
 use super::copy::rows_per_task;
-use super::memory::{View, ViewMut};
+use super::view::{View, ViewMut};
 use crate::device::DeviceError;
 use crate::op::{Rope, RopePairs};
 

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::CpuDevice;
 use super::math::{exp, sum};
-use super::memory::{View, ViewMut};
 use super::rank::{index, keep_best, rank};
+use super::view::{View, ViewMut};
 use crate::device::DeviceError;
 use crate::op::{Gating, GroupLimit, Route, RouteConfig};
 

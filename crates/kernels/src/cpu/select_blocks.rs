@@ -6,8 +6,8 @@ use super::CpuDevice;
 use super::copy::for_each_group;
 use super::isa::{Floats, Isa, Kernel, LANES, Simd};
 use super::matmul::{MatMul, Matrix};
-use super::memory::{View, ViewMut};
 use super::rank::{index, keep_best, rank};
+use super::view::{View, ViewMut};
 use crate::device::DeviceError;
 use crate::op::{MeanPool, SelectBlocks};
 

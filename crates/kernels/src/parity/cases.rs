@@ -5,12 +5,12 @@
 
 pub mod attention;
 pub mod delta;
+mod dense;
 pub mod elementwise;
 pub mod gather;
 pub mod hyper;
 mod moe;
 pub mod plan;
-mod products;
 pub mod route;
 
 use argon_gguf::Format;
@@ -112,7 +112,7 @@ pub fn of(kernel: Kernel, request: &Request, precisions: &[Precision]) -> Vec<Ca
     match kernel {
         Kernel::Plan => plan::cases(&mut list),
         Kernel::Gather => gather::cases(&mut list),
-        Kernel::Dense => products::cases(&mut list),
+        Kernel::Dense => dense::cases(&mut list),
         Kernel::Moe => moe::cases(&mut list),
         Kernel::Route => route::cases(&mut list),
         Kernel::Elementwise => elementwise::cases(&mut list),

@@ -28,7 +28,8 @@ pub fn activations(
 ) -> Result<Vec<f32>> {
     let (rows, format, bytes) = (values.len() / cols.max(1), unit_format(format), unit_rows(format, cols));
     let unit = weight(device, format, bytes, 1, cols, cols)?;
-    product(device, precision, &dense(device, rows, cols, values)?, &unit, at_once)
+    let x = upload(device, DType::F32, [rows, 1, cols], bytemuck::cast_slice(values))?;
+    product(device, precision, &x, &unit, at_once)
 }
 
 /// All values of `w`, one matrix on `device`, as it multiplies them with `at_once` rows.
@@ -63,7 +64,7 @@ pub fn routed_weights(device: &dyn Device, precision: Precision, w: &Weight, til
 
 fn unit(device: &dyn Device, cols: usize) -> Result<Tensor> {
     let unit: Vec<f32> = (0..cols * cols).map(|i| f32::from(u8::from(i / cols == i % cols))).collect();
-    dense(device, cols, cols, &unit)
+    upload(device, DType::F32, [cols, 1, cols], bytemuck::cast_slice(&unit))
 }
 
 /// The matrix whose columns these are.
@@ -108,12 +109,6 @@ fn mxfp4_row(row: usize, cols: usize) -> impl Iterator<Item = u8> {
         }
         bytes
     })
-}
-
-fn dense(device: &dyn Device, rows: usize, cols: usize, values: &[f32]) -> Result<Tensor> {
-    let t = tensor(device, DType::F32, rows, 1, cols)?;
-    device.write(&t, bytemuck::cast_slice(values))?;
-    Ok(t)
 }
 
 fn product(device: &dyn Device, precision: Precision, x: &Tensor, w: &Weight, at_once: usize) -> Result<Vec<f32>> {

@@ -7,7 +7,7 @@ mod delta_net;
 mod errors;
 mod gather;
 pub mod harness;
-mod mix;
+mod hyper;
 mod norm;
 mod plan;
 mod rope;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::cpu::CpuDevice;
 use crate::cpu::isa::{Floats, Isa, Kernel, LANES, Simd};
 use crate::cpu::math::{sigmoid, silu};
-use crate::cpu::memory::View;
+use crate::cpu::view::View;
 use crate::device::DeviceError;
 use crate::op::Epilogue;
 

@@ -6,7 +6,7 @@ use super::ahead::Ahead;
 use super::tune;
 use super::unpack::Stretch;
 use crate::cpu::isa::{Floats, Isa, Kernel, LANES, Simd};
-use crate::cpu::memory::View;
+use crate::cpu::view::View;
 
 /// Columns decoded at a time: a multiple of every format's block.
 const CHUNK: usize = 256;

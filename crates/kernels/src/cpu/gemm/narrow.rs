@@ -9,7 +9,7 @@ use crate::cpu::CpuDevice;
 use crate::cpu::copy::rows_per_task;
 use crate::cpu::isa::{Floats, Kernel, LANES, Simd};
 use crate::cpu::math::total;
-use crate::cpu::memory::{View, ViewMut, WeightRows};
+use crate::cpu::view::{View, ViewMut, WeightRows};
 use crate::device::DeviceError;
 use crate::op::{Epilogue, Gemm, Precision, RowMap};
 

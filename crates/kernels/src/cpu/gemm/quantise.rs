@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::unpack::{Coding, Order};
 use crate::cpu::CpuDevice;
 use crate::cpu::isa::{Floats, Kernel, LANES, Simd};
-use crate::cpu::memory::View;
+use crate::cpu::view::View;
 
 /// Activations that share a scale.
 pub(super) const BLOCK: usize = 32;

@@ -3,7 +3,7 @@
 use argon_plan::meta;
 
 use crate::cpu::CpuDevice;
-use crate::cpu::memory::View;
+use crate::cpu::view::View;
 use crate::device::DeviceError;
 use crate::op::{Gemm, PlanBuffers, RowMap};
 
