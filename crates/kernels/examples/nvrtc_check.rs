@@ -13,9 +13,10 @@ use argon_kernels::cuda::tune::{self, Tile};
 const CAPABILITIES: [u32; 5] = [80, 86, 89, 90, 120];
 
 /// Files whose kernels are compiled for a configuration.
-const CONFIGURED: [&str; 8] = [
+const CONFIGURED: [&str; 9] = [
     "attention.cu",
     "attention_f16.cu",
+    "conv.cu",
     "delta_chunks.cu",
     "delta_net.cu",
     "embed.cu",
@@ -60,6 +61,7 @@ fn sources() -> Vec<Source> {
         all.push(Source::delta_net(widths));
         all.extend([1, 2].map(|stages| Source::delta_chunks(widths, stages)));
     }
+    all.extend([1, 4, 9].map(Source::conv));
     for (width, by_query) in [(256, false), (256, true), (64, false)] {
         all.push(Source::attention_f16([width; 2], by_query));
     }

@@ -24,6 +24,7 @@ pub(super) const HOST: &[(&str, usize)] = &[
     ("NORM_KEPT", KEPT as usize),
     ("ROPE_ARGS", size_of::<RopeArgs>()),
     ("CONV_ARGS", size_of::<ConvArgs>()),
+    ("CONV_TOKENS", CONV_TOKENS as usize),
     ("WRITE_ARGS", size_of::<WriteArgs>()),
     ("MEAN_ARGS", size_of::<MeanArgs>()),
     ("PLE_ARGS", size_of::<PleArgs>()),
@@ -211,15 +212,21 @@ pub(super) fn conv(device: &CudaDevice, state: &mut State, o: &Conv) -> Result {
     let dilation = u32::try_from(o.dilation).map_err(|_| device.driver.failed("a dilation beyond 32 bits"))?;
     let (history, out) = (device.output(&o.state)?, device.output(&o.out)?);
     let args = ConvArgs { x, weight, state: history, out, dilation, accumulate: o.accumulate.into() };
-    let columns = x.cols.div_ceil(128);
-    let all = Launch { grid: [columns, x.rows.min(65_535), 1], block: 128, shared: 0 };
-    let last = Launch { grid: [columns, 1, 1], ..all };
+    let source = Source::conv(o.weight.cols);
+    let (conv, conv_state) =
+        (device.kernel(state, source.clone(), "conv")?, device.kernel(state, source, "conv_state")?);
+    let tokens = x.rows.div_ceil(CONV_TOKENS).min(65_535);
+    let all = Launch { grid: [x.cols.div_ceil(4 * 128), tokens, 1], block: 128, shared: 0 };
+    let last = Launch { grid: [x.cols.div_ceil(128), 1, 1], ..all };
     // SAFETY: `ConvArgs` of conv.cu; views are inside their buffers and `Op::check` has compared their shapes.
     unsafe {
-        device.launch(state, ("conv.cu", "conv"), all, &args)?;
-        device.launch(state, ("conv.cu", "conv_state"), last, &args)
+        device.driver.launch(conv, all, &args)?;
+        device.driver.launch(conv_state, last, &args)
     }
 }
+
+/// Tokens that a thread of conv.cu takes.
+const CONV_TOKENS: u32 = 8;
 
 /// `WriteArgs` of hyper.cu.
 #[repr(C)]

@@ -488,11 +488,13 @@ fn plain(device: &CudaDevice, state: &mut State, job: &Job, instead: Option<Inst
     unsafe { device.driver.launch(kernel, Launch { grid: [blocks, outputs, 1], block: 256, shared: 0 }, &args) }
 }
 
-/// Whether a product in f32 has so few outputs that tiles of it would be mostly empty; its rows are taken 16 bytes at a time.
+/// Whether a product in f32 has so few outputs or rows that tiles of it would be mostly empty, and few; its rows are taken 16 bytes
+/// at a time.
 fn is_narrow(device: &CudaDevice, job: &Job) -> Result<bool> {
     let x = device.input(job.x)?;
     let whole = x.first % 16 == 0 && x.row_stride % 4 == 0 && x.cols % 4 == 0;
-    Ok(matches!(job.rows, RowMap::Identity) && job.end != End::SwiGlu && job.w.rows <= PLAIN_TILE && whole)
+    let few = job.w.rows <= PLAIN_TILE || job.x.rows <= PLAIN_TILE / 2;
+    Ok(matches!(job.rows, RowMap::Identity) && job.end != End::SwiGlu && few && whole)
 }
 
 /// `NarrowArgs` of narrow.cu.

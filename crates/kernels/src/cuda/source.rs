@@ -117,6 +117,13 @@ impl Source {
         source
     }
 
+    /// A convolution of so many taps.
+    pub fn conv(taps: usize) -> Self {
+        // What stays in registers.
+        let kept = if taps <= 8 { taps } else { 0 };
+        Self::new("conv.cu", [("CONV_TAPS", kept as u32)])
+    }
+
     /// Attention in f32, for heads of these widths and so many rows of queries at once.
     pub fn attention([width, v_width]: [usize; 2], rows: usize) -> Self {
         let shared = attention::shared(width, v_width, rows);

@@ -32,3 +32,16 @@ fn conv_carries_its_state() {
         }
     }
 }
+
+/// More taps than a GPU keeps in registers.
+#[test]
+fn conv_of_many_taps() {
+    // Sums of 1, 2, .. 9 products of numbers up to 1, each rounded.
+    let roundings = 45.0 * f64::from(f32::EPSILON) / 2.0;
+    for tokens in [1, 9, 40] {
+        parity_split(within(roundings), |a, split| {
+            let cuts = if split { vec![0, tokens / 3, tokens] } else { vec![0, tokens] };
+            a.run_all(conv(a, &cuts, [20, 9, 1], false)?)
+        });
+    }
+}

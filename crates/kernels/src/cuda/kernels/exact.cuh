@@ -124,3 +124,13 @@ DEVICE float weight(const u8 *b, u32 j) {
 
 // Weight k of a row.
 DEVICE float weight_of_row(const u8 *row, u32 k) { return weight(row + (u64)(k / WEIGHT_BLOCK) * WEIGHT_BYTES, k % WEIGHT_BLOCK); }
+
+// Weights k to k + 3 of a row of `cols`, 0 beyond its end.
+DEVICE float4 four_weights(const u8 *row, u32 k, u32 cols) {
+#if WEIGHT_FORMAT == FORMAT_F32 && WEIGHT_ALIGN >= 16
+    return k < cols ? ((const float4 *)row)[k / 4] : make_float4(0, 0, 0, 0);
+#else
+    const auto of = [&](u32 column) { return column < cols ? weight_of_row(row, column) : 0.0f; };
+    return make_float4(of(k), of(k + 1), of(k + 2), of(k + 3));
+#endif
+}

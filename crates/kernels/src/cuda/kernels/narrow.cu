@@ -19,15 +19,6 @@ struct NarrowArgs {
 };
 AS_HOST(NarrowArgs, NARROW_ARGS);
 
-// Weights k .. k+3 of a row.
-DEVICE float4 four_weights(const u8 *row, u32 k) {
-#if WEIGHT_FORMAT == FORMAT_F32 && WEIGHT_ALIGN >= 16
-    return ((const float4 *)row)[k / 4];
-#else
-    return make_float4(weight_of_row(row, k), weight_of_row(row, k + 1), weight_of_row(row, k + 2), weight_of_row(row, k + 3));
-#endif
-}
-
 // Adds up COUNT numbers of each lane over the warp: the 32 / COUNT lanes from 32 / COUNT * i on have the sum of number i. At each
 // step a lane gives away half of its numbers and takes the sums of the others.
 template <u32 COUNT, int DISTANCE> DEVICE void spread_sums(float *sums, u32 lane) {
@@ -62,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) narrow(const __grid_con
         for (u32 i = 0; i < TOKENS; i++) xs[i] = *(const float4 *)(x[i] + k);
 #pragma unroll
         for (u32 j = 0; j < OUTPUTS; j++) {
-            const float4 v = four_weights(w[j], k);
+            const float4 v = four_weights(w[j], k, a.k);
 #pragma unroll
             for (u32 i = 0; i < TOKENS; i++) {
                 float &sum = sums[i * OUTPUTS + j];
