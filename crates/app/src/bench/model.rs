@@ -259,8 +259,8 @@ impl Setting {
     /// The first two lines of the table.
     fn header(&self) -> String {
         format!(
-            "| {:<24} | {:>10} | {:>10} | {:<10} | {:>7} | {:>8} | {:>16} |\n\
-             | {:-<24} | {:->9}: | {:->9}: | {:-<10} | {:->6}: | {:->7}: | {:->15}: |\n",
+            "| {:<24} | {:>10} | {:>10} | {:<10} | {:>7} | {:>8} | {:>20} |\n\
+             | {:-<24} | {:->9}: | {:->9}: | {:-<10} | {:->6}: | {:->7}: | {:->19}: |\n",
             "model", "size", "params", "backend", "threads", "test", "t/s", "", "", "", "", "", "", "",
         )
     }
@@ -277,7 +277,7 @@ impl Setting {
         };
         let threads = self.threads.map_or_else(|| "-".into(), |threads| threads.to_string());
         format!(
-            "| {:<24} | {size:>10} | {parameters:>10} | {:<10} | {threads:>7} | {:>8} | {:>16} |",
+            "| {:<24} | {size:>10} | {parameters:>10} | {:<10} | {threads:>7} | {:>8} | {:>20} |",
             self.model,
             format!("{} {}", self.backend, self.precision),
             test,

@@ -7,7 +7,7 @@ use super::svg::{Anchor, LINE, Svg, WIDTH, ink_on, text_width};
 pub struct Row {
     /// What it is about, at its left.
     pub label: String,
-    /// What it comes to, at its right.
+    /// What it comes to, at its right; behind what a single part has no room for.
     pub total: String,
     /// Its parts in order: series, length, what is written on it where there is room.
     pub parts: Vec<(usize, f64, String)>,
@@ -30,7 +30,7 @@ pub fn draw(rows: &[Row], names: &[(usize, &str)], axis: &str, label: &str) -> S
     for (i, row) in rows.iter().enumerate() {
         let y = top + ROW * i as f64;
         svg.text(left - 10.0, y + 20.0, Anchor::End, "", &row.label);
-        let mut sum = 0.0;
+        let (mut sum, mut total) = (0.0, row.total.clone());
         for (series, part, written) in &row.parts {
             let (from, to) = (scale.at(sum), scale.at(sum + part));
             sum += part;
@@ -39,9 +39,26 @@ pub fn draw(rows: &[Row], names: &[(usize, &str)], axis: &str, label: &str) -> S
             svg.bar([from, y + 4.0, to - from, ROW - 8.0], *series, &told.join(": "));
             if to - from > text_width(written) + 8.0 {
                 svg.text((from + to) / 2.0, y + 19.0, Anchor::Middle, ink_on(*series), written);
+            } else if row.parts.len() == 1 && !total.starts_with(written.as_str()) {
+                total = format!("{written}, {total}");
             }
         }
-        svg.text(scale.at(sum) + 7.0, y + 20.0, Anchor::Start, "", &row.total);
+        svg.text(scale.at(sum) + 7.0, y + 20.0, Anchor::Start, "", &total);
     }
     svg.finish(label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_short_bar_has_no_room_for_stands_beside_it() {
+        let row =
+            |length| Row { label: "a".into(), total: "5 GB/s".into(), parts: vec![(0, length, "1.00 ms".into())] };
+        let drawn = draw(&[row(100.0), row(1.0)], &[], "time", "times");
+        assert_eq!(drawn.matches(">1.00 ms<").count(), 1);
+        assert_eq!(drawn.matches(">1.00 ms, 5 GB/s<").count(), 1);
+        assert_eq!(drawn.matches(">5 GB/s<").count(), 1);
+    }
 }
