@@ -4,8 +4,9 @@
 //! it wrote is compared:
 //!
 //! * integers, decoded weights and conversions: byte for byte;
-//! * other floats: by their relative L2 distance (of the rows, in the root mean square) to reference **A**, float64 on the exact operands, and, for products that round
-//!   their operands, to reference **B**, float64 on the operands as the device rounds them ([`rounded`]);
+//! * other floats: by their relative L2 distance (of the rows, in the root mean square) to reference **A**, float64 on the
+//!   exact operands, and, for products that round their operands, to reference **B**, float64 on the operands as the device
+//!   rounds them ([`rounded`]);
 //! * what came to the host while ops were enqueued: nothing;
 //! * whatever nobody should write (inputs, padding rows, words beside a tensor): it still holds what was there before.
 //!
@@ -264,7 +265,8 @@ mod tests {
         assert_ne!(told_apart(0.1, 0.1f64.next_up()).0, told_apart(0.1, 0.1f64.next_up()).1);
     }
 
-    /// The case of this name asks for what its name says: rows that no f16 holds, of which the weights in the sum make numbers that one does.
+    /// The case of this name asks for what its name says: rows that no f16 holds, of which the weights in the sum make numbers
+    /// that one does.
     #[test]
     fn rows_of_down_exceed_f16_before_they_are_weighted() {
         let mut cases = cases::of(Kernel::Moe, &Request::default(), &[Precision::F32]);

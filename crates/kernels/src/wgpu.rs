@@ -4,6 +4,7 @@
 //! name: what an adapter says it has, and whether it passes a self-test, decides.
 //!
 //! * [`adapter`]: which adapters there are, and what one can do.
+//! * `core`: the driver's handles, limits and errors.
 //! * `device`: [`WgpuDevice`]: ops in program order; errors of kernels come with the next read or sync.
 //! * `queue`: one call of a kernel, and how calls become submits short enough for a driver's watchdog.
 //! * `memory`: buffers, also those that lie in several of wgpu's.
@@ -16,6 +17,7 @@
 pub mod adapter;
 mod attention;
 mod codebooks;
+mod core;
 mod delta_net;
 mod device;
 mod elementwise;

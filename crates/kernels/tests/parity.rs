@@ -4,9 +4,9 @@
 //! the op, and compares all memory: integers exactly, floats within the tolerance of the case, which says why it is what it
 //! is; whatever the op should not touch, to the bit.
 //!
-//! The ops and their operands are those of `argon_kernels::parity::cases`. What users run, and `kernels.rs` tests, is a few of them in
-//! shapes that models have, without gaps, and looks at how far whole tensors are off, in every format. Here it is every
-//! element, every layout, every edge of a size, the same work in several calls, and what is refused.
+//! The ops and their operands are those of `argon_kernels::parity::cases`. What users run, and `kernels.rs` tests, is a few
+//! of them in shapes that models have, without gaps, and looks at how far whole tensors are off, in every format. Here it is
+//! every element, every layout, every edge of a size, the same work in several calls, and what is refused.
 
 use std::num::NonZero;
 use std::sync::Arc;

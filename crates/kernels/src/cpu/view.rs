@@ -1,7 +1,7 @@
 //! Typed views of host memory.
 //!
-//! [`View`] reads a tensor, [`ViewMut`] writes one, [`WeightRows`] reads a weight. All are made from an operand of the op at hand;
-//! what makes their slices sound is checked in three places:
+//! [`View`] reads a tensor, [`ViewMut`] writes one, [`WeightRows`] reads a weight. All are made from an operand of the op at
+//! hand; what makes their slices sound is checked in three places:
 //!
 //! * *inside the buffer, of this type, aligned*: [`locate`], whenever a view is made;
 //! * *no operand that is written meets another, or a weight*: `Op::check`, at the head of `enqueue`. Where an op may work in

@@ -166,8 +166,8 @@ pub struct Gather {
     pub plan: PlanBuffers,
     /// f16 `[max rows, 1, D]`.
     pub out: Tensor,
-    /// i32 `[1, 1, max rows]`: s, the least exponent that brings a row inside the range of f16; 0 where it is, where it is padding, and
-    /// where its largest number is infinite. There where x is f32; of f16 only its producer knows it.
+    /// i32 `[1, 1, max rows]`: s, the least exponent that brings a row inside the range of f16; 0 where it is, where it is
+    /// padding, and where its largest number is infinite. There where x is f32; of f16 only its producer knows it.
     pub exponents: Option<Tensor>,
 }
 

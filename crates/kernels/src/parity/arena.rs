@@ -42,8 +42,8 @@ pub(super) struct Rounding<'d> {
     pub found: &'d [Written],
 }
 
-/// One device with the tensors of one case on it. Memory of all of them is polluted before anything is written to it, and has words
-/// behind it, so that what is not written shows, and what nobody should write.
+/// One device with the tensors of one case on it. Memory of all of them is polluted before anything is written to it, and
+/// has words behind it, so that what is not written shows, and what nobody should write.
 pub struct Arena<'d> {
     device: &'d dyn Device,
     /// The device that is judged.

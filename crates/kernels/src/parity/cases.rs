@@ -1,7 +1,7 @@
 //! The cases of each group of kernels. Sizes are small and no multiple of anything; a [`Request`] changes them.
 //!
-//! A module's public functions make the operands of an op and the op itself; tests call them with every edge of a size. Where one
-//! takes `cuts`, the first tokens of its calls and the end, `[0, T]` is one call.
+//! A module's public functions make the operands of an op and the op itself; tests call them with every edge of a size. Where
+//! one takes `cuts`, the first tokens of its calls and the end, `[0, T]` is one call.
 
 pub mod attention;
 pub mod delta;

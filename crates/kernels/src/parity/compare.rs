@@ -153,8 +153,8 @@ pub(super) fn exact(got: &[Written], want: &[Written]) -> Result<(), String> {
     same_bits(got, want)
 }
 
-/// Whether every float of the outputs is within `tolerance` of the one that it should be; all else must be the same to the bit, and
-/// nothing else written.
+/// Whether every float of the outputs is within `tolerance` of the one that it should be; all else must be the same to the
+/// bit, and nothing else written.
 ///
 /// # Errors
 /// What was written beside a tensor, or which element is off.

@@ -6,7 +6,7 @@ use half::f16;
 
 use super::device::WgpuDevice;
 use super::tier::Products;
-use crate::device::{Device, DeviceError, tensor};
+use crate::device::{Device, DeviceError, tensor, upload};
 use crate::op::{Epilogue, Gemm, Precision, RowMap};
 use crate::tensor::{DType, Weight};
 
@@ -56,12 +56,11 @@ fn rounds(device: &WgpuDevice) -> Result<bool, DeviceError> {
 fn product(device: &WgpuDevice, x: &[f32], weight: Vec<u8>, format: Format) -> Result<Vec<f32>, DeviceError> {
     let buffer = device.constant(Bytes::from(weight))?;
     let weight = Weight::dense(buffer, format, 1, COLUMNS, DEPTH);
-    let input = tensor(device, DType::F32, ROWS, 1, DEPTH)?;
+    let x = upload(device, DType::F32, [ROWS, 1, DEPTH], bytemuck::cast_slice(x))?;
     let out = tensor(device, DType::F32, ROWS, 1, COLUMNS)?;
-    device.write(&input, bytemuck::cast_slice(x))?;
     device.enqueue(
         &Gemm {
-            x: input,
+            x,
             w: weight.ok_or_else(|| device.core().failed("the self-test's weight does not fit"))?,
             bias: None,
             rows: RowMap::Identity,

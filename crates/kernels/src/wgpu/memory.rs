@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use wgpu::BufferUsages;
 
-use super::device::{Core, State};
+use super::core::Core;
+use super::device::State;
 use super::queue::Call;
 use super::shader::{File, Kernel};
 use crate::device::DeviceError;

@@ -9,7 +9,8 @@ use std::num::NonZero;
 
 use wgpu::{BindGroupEntry, BindGroupLayoutEntry, BindingResource, BindingType, BufferBinding, BufferBindingType};
 
-use super::device::{Core, State};
+use super::core::Core;
+use super::device::State;
 use super::memory::{Part, Window};
 use super::shader::Kernel;
 use crate::device::DeviceError;

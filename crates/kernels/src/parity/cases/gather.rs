@@ -36,7 +36,8 @@ pub(super) fn cases(list: &mut List) {
         for map in ["by stok", "of the plan"] {
             let bound = match precision {
                 Precision::F32 => Bound::Exact,
-                // A row is rounded to nearest: 2^-11 / sqrt(3) of its numbers at most in f16, where all of their mantissas are the worst.
+                // A row is rounded to nearest: 2^-11 / sqrt(3) of its numbers at most in f16, where all of their mantissas
+                // are the worst.
                 Precision::F16 => Bound::Within { a: 2.9e-4, b: None },
                 // 1/127 of the largest of 32, which is about two standard deviations, evenly spread.
                 Precision::Int8 => Bound::Within { a: 7e-3, b: None },
