@@ -56,3 +56,8 @@ fn a_write_beyond_the_end_is_found() {
 fn a_word_that_comes_to_the_host_between_ops_is_found() {
     faults::words_to_the_host_are_found(&CpuDevice::new(CpuOptions::default()).unwrap());
 }
+
+#[test]
+fn an_input_that_is_changed_is_found() {
+    faults::changed_inputs_are_found(&CpuDevice::new(CpuOptions::default()).unwrap());
+}

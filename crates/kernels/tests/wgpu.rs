@@ -127,5 +127,6 @@ fn faults_planted_in_this_device_are_found() {
         faults::left_out_are_found(&*gpu, &[argon_kernels::Precision::F32], 1);
         faults::beyond_the_end_are_found(&*gpu);
         faults::words_to_the_host_are_found(&*gpu);
+        faults::changed_inputs_are_found(&*gpu);
     }
 }

@@ -6,7 +6,7 @@ use argon_gguf::Format;
 use argon_kernels::parity::{Kernel, Request, cases};
 use argon_kernels::{Device, Op, Precision};
 
-use crate::faulty::{Faulty, Planted, SPOTS, Spot, Talkative};
+use crate::faulty::{Careless, Faulty, Planted, SPOTS, Spot, Talkative};
 
 /// The ops of each group, and how many tensors each writes: written down, so that an output that an op no longer declares, and no
 /// fault would be planted in, is missed.
@@ -80,5 +80,20 @@ pub fn words_to_the_host_are_found(device: &dyn Device) {
         let case = &cases::of(kernel, &few, &[Precision::F32])[0];
         let failure = case.run(&Talkative::new(device)).failure.unwrap_or_else(|| panic!("{}", case.name));
         assert!(failure.contains("bytes came to the host while ops were enqueued"), "{failure}");
+    }
+}
+
+/// Has the lowest bit of an input change: found by a case of every group.
+pub fn changed_inputs_are_found(device: &dyn Device) {
+    let few = Request { tokens: Some(5), experts: Some(16), ..Request::default() };
+    for kernel in Kernel::ALL {
+        let cases = cases::of(kernel, &few, &[Precision::F32]);
+        let failure = cases.iter().find_map(|case| {
+            let careless = Careless::new(device);
+            let failure = case.run(&careless).failure;
+            careless.planted().then(|| failure.unwrap_or_else(|| panic!("not found in {}", case.name)))
+        });
+        let failure = failure.unwrap_or_else(|| panic!("{} has no inputs", kernel.name()));
+        assert!(failure.starts_with("input 0["), "{failure}");
     }
 }

@@ -1,9 +1,9 @@
-//! Devices with a fault: one whose kernel of one op leaves out an element, or writes one too many; and one that tells the host more
-//! than it was asked for.
+//! Devices with a fault: one whose kernel of one op leaves out an element, or writes one too many; one that tells the host
+//! more than it was asked for; and one that changes what it should only read.
 
 use std::cell::RefCell;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use argon_kernels::op::{Gemm, RowMap};
 use argon_kernels::{Access, DType, Device, DeviceError, Op, Tensor, Wrapper};
@@ -191,5 +191,46 @@ impl Wrapper for Talkative<'_> {
     fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {
         self.bytes.fetch_add(4, Ordering::Relaxed);
         self.device.enqueue(op)
+    }
+}
+
+/// The device, but that every op changes the first operand that it should only read.
+pub struct Careless<'d> {
+    device: &'d dyn Device,
+    planted: AtomicBool,
+}
+
+impl<'d> Careless<'d> {
+    pub fn new(device: &'d dyn Device) -> Self {
+        Self { device, planted: AtomicBool::new(false) }
+    }
+
+    /// Whether there was an op with such an operand.
+    pub fn planted(&self) -> bool {
+        self.planted.load(Ordering::Relaxed)
+    }
+}
+
+impl Wrapper for Careless<'_> {
+    fn inner(&self) -> &dyn Device {
+        self.device
+    }
+
+    fn bytes_to_host(&self) -> u64 {
+        0 // it looks at an input itself, and that is not the fault
+    }
+
+    fn enqueue(&self, op: &Op) -> Result<(), DeviceError> {
+        self.device.enqueue(op)?;
+        let accesses = op.accesses();
+        let Some((t, _)) = accesses.iter().find(|(t, access)| *access == Access::Read && !t.is_empty()) else {
+            return Ok(());
+        };
+        self.planted.store(true, Ordering::Relaxed);
+        let first = Tensor { rows: 1, groups: 1, cols: 1, ..(*t).clone() };
+        let mut bytes = vec![0; t.dtype.bytes()];
+        self.device.read(&first, &mut bytes)?;
+        bytes[0] ^= 1;
+        self.device.write(&first, &bytes)
     }
 }
