@@ -91,10 +91,11 @@ DEVICE float finished(float p, const float &before, float scale) {
 struct Tokens { i32 rows[N]; float powers[N]; }; // row of x, 2^s
 static_assert(sizeof(Tokens) == 8 * N && sizeof(Decoder::Tables) == (GEMM_TABLES ? GEMM_TABLES : 1), "what the host leaves room for");
 
-// Adds the sums of weights that are still to be multiplied by a factor, one for each of the two fragment rows (few.cuh).
-template <int WIDTH> DEVICE void add_times(float *sums, const float *of_block, float factor0, float factor1) {
+// Adds the sums of weights that are still to be multiplied by a factor, one for each of the two fragment rows (few.cuh); the sums
+// begin with them where `fresh`.
+template <int WIDTH> DEVICE void add_times(float *sums, const float *of_block, float factor0, float factor1, bool fresh) {
 #pragma unroll
-    for (int i = 0; i < WIDTH / 2; i++) sums[i] += of_block[i] * (i / 2 % 2 ? factor1 : factor0);
+    for (int i = 0; i < WIDTH / 2; i++) sums[i] = (fresh ? 0.0f : sums[i]) + of_block[i] * (i / 2 % 2 ? factor1 : factor0);
 }
 
 // The rows of a product that share one expert's weights, at most N of them.
@@ -212,10 +213,6 @@ template <int WIDTH> DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, To
     for (int i = 0; i < WIDTH / 2; i++) acc[i] = 0;
     u32 chunk = 0, stage = token_bytes, begin0 = 0, begin1 = 0;
     while (row_block < last_block && chunks > 0) {
-        if (Decoder::RUNS && chunk == 0) {
-#pragma unroll
-            for (int i = 0; i < WIDTH / 2; i++) acc[i] = 0;
-        }
         if (chunk == 0) begin0 = (u32)row_address(row_block, quad), begin1 = (u32)row_address(row_block, quad + 8);
         // This stage is full, and whoever reads it has left the one that is filled next.
         copy_wait<GEMM_STAGES - 2>();
@@ -255,7 +252,7 @@ template <int WIDTH> DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, To
             if (first % TOGETHER != 0) continue;
             if (Decoder::RUNS) {
                 Product::multiply<N, WIDTH, TOGETHER>(of_block, o, tokens, first, lane, first % EACH == 0);
-                if ((run + 1) % EACH == 0) add_times<WIDTH>(acc, of_block, Decoder::factor(s0), Decoder::factor(s1));
+                if ((run + 1) % EACH == 0) add_times<WIDTH>(acc, of_block, Decoder::factor(s0), Decoder::factor(s1), run < EACH && chunk == 0);
             } else {
                 Product::multiply<N, WIDTH, TOGETHER>(acc, o, tokens, first, lane, first == 0 && chunk == 0);
             }
