@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::env::args;
 
 use argon_gguf::{Bytes, Format};
+use argon_kernels::cuda::host::End;
 use argon_kernels::cuda::tune::{self, Product, Tile};
 use argon_kernels::cuda::{CudaDevice, CudaOptions, Machine, PlanVariant};
 use argon_kernels::device::{tensor, upload};
@@ -454,6 +455,7 @@ fn candidates(machine: &Machine, format: Format, columns: usize, tokens: u32) ->
         17..=64 => 80,
         _ => 160,
     };
+    let product = Product { format, rows: tokens as usize, end: End::Store, columns };
     let mut tiles = Vec::new();
     for &chunk in chunks {
         for resident in [false, true] {
@@ -466,7 +468,7 @@ fn candidates(machine: &Machine, format: Format, columns: usize, tokens: u32) ->
                     let wanted = if tokens > 64 { 8.. } else { 16.. };
                     let fast = wanted.contains(&warps) && 65536 / (32 * warps) >= registers;
                     let copied = copies == 1 || tokens <= 8 && format == Format::IQ2_XS; // few.cuh
-                    if shape && fast && copied && tune::fits(machine, format, columns, &tile) {
+                    if shape && fast && copied && tune::fits(machine, &product, &tile) {
                         tiles.push(tile);
                     }
                 }

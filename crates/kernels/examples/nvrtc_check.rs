@@ -77,6 +77,14 @@ fn sources() -> Vec<Source> {
             all.push(gemm(Format::IQ2_XS, 8, map, end, 2));
         }
     }
+    for streams in [2, 4, 8, 16] {
+        let means = |tokens| gemm(Format::BF16, tokens, Map::Dense, End::GateMean, 16);
+        let product = Source::product(Format::BF16, 4, Map::Dense, End::GateMean);
+        all.extend([8, 192].map(means).into_iter().chain([product]).map(|mut source| {
+            source.defines.extend([("GEMM_STREAMS", streams), ("GEMM_BIAS", 1)]);
+            source
+        }));
+    }
     for tokens in tune::TOKENS {
         all.push(gemm(Format::IQ4_NL, tokens, Map::Segments, End::Store, 2));
     }

@@ -36,6 +36,8 @@ struct Job<'a> {
     x: &'a Tensor,
     w: &'a Weight,
     up: Option<&'a Weight>,
+    /// The streams of [`End::GateMean`].
+    normed: Option<View>,
     bias: Option<&'a Tensor>,
     rows: &'a RowMap,
     end: End,
@@ -61,6 +63,7 @@ pub(super) fn gemm(device: &CudaDevice, state: &mut State, o: &Gemm) -> Result {
         x: &o.x,
         w: &o.w,
         up: None,
+        normed: None,
         bias: o.bias.as_ref(),
         rows: &o.rows,
         end: End::Store,
@@ -84,11 +87,38 @@ pub(super) fn gemm(device: &CudaDevice, state: &mut State, o: &Gemm) -> Result {
             swiglu(device, state, &o.rows, out, other)
         }
         Epilogue::GateMean { normed } => {
+            let normed = device.input(normed)?;
+            if at_hand(&normed) {
+                return product(device, state, &Job { end: End::GateMean, normed: Some(normed), ..job });
+            }
             let address = state.workspace.between.at_least(&device.driver, o.x.rows * o.w.rows * 4)?;
             let p = View::matrix(address, o.x.rows, o.w.rows);
             product(device, state, &Job { out: p, ..job })?;
-            elementwise::gate_mean(device, state, p, device.input(normed)?, out)
+            elementwise::gate_mean(device, state, p, normed, out)
         }
+    }
+}
+
+/// Whether the kernels of products can take the mean of these streams: 16 weight rows are those of all streams, for some columns, and
+/// the streams are fetched 16 bytes at a time. Of others the product's logits are stored, and read again.
+fn at_hand(normed: &View) -> bool {
+    let whole = [normed.first / 4, normed.row_stride, normed.group_stride, normed.cols.into()];
+    matches!(normed.groups, 2 | 4 | 8 | 16) && whole.iter().all(|n| n % 4 == 0)
+}
+
+impl Job<'_> {
+    /// Weight rows that make one output.
+    fn factors(&self) -> usize {
+        match self.end {
+            End::SwiGlu => 2,
+            End::GateMean => self.normed.map_or(1, |normed| normed.groups as usize),
+            _ => 1,
+        }
+    }
+
+    /// What a kernel is told of its streams.
+    fn streams(&self) -> Option<(&'static str, u32)> {
+        self.normed.map(|normed| ("GEMM_STREAMS", normed.groups))
     }
 }
 
@@ -198,6 +228,7 @@ struct GemmArgs {
     stok: u64,
     tiles: u64,
     meta: u64,
+    normed: View,
     expert_bytes: u64,
     row_bytes: u64,
     x_stride: u32,
@@ -227,16 +258,15 @@ fn tensor_cores(
         Some(plan) => (plan.shape.tile(), plan.shape.max_tiles()),
         None => (job.x.rows, 1),
     };
-    let swiglu = job.end == End::SwiGlu;
-    let (outputs, columns) = (job.w.rows, job.w.cols);
-    let wanted = Product { format, rows, swiglu, columns };
+    let (outputs, columns, factors) = (job.w.rows, job.w.cols, job.factors());
+    let wanted = Product { format, rows, end: job.end, columns };
     let tile = tile(device, job, &wanted)?;
     let parts = rows.div_ceil(tile.tokens as usize);
-    let row_blocks = outputs.div_ceil(if swiglu { tile.rows() / 2 } else { tile.rows() });
+    let row_blocks = (job.out.cols as usize).div_ceil(tile.rows() / factors);
     let pieces = most_tiles.saturating_mul(parts).saturating_mul(row_blocks);
     let blocks = pieces.min((device.machine().processors * tile.blocks) as usize) as u32;
     let shares = match plan {
-        None if !swiglu => tune::shares(&device.machine(), &tile, pieces, columns),
+        None if factors == 1 => tune::shares(&device.machine(), &tile, pieces, columns),
         _ => 1,
     };
     let end = if shares > 1 { End::Store } else { job.end };
@@ -261,6 +291,7 @@ fn tensor_cores(
         stok: address(plan.map(|plan| &plan.stok))?,
         tiles: address(plan.map(|plan| &plan.tiles))?,
         meta: address(plan.map(|plan| &plan.meta))?,
+        normed: job.normed.unwrap_or_default(),
         expert_bytes: job.w.expert_bytes as u64,
         row_bytes: job.w.row_bytes as u64,
         x_stride,
@@ -275,10 +306,11 @@ fn tensor_cores(
     };
     let mut source = Source::gemm(format, align, &tile, map(job.rows), end);
     source.defines.extend(half.map(|half| ("GEMM_HALF_OUT", half.order)));
+    source.defines.extend(job.streams());
     source.defines.push(("GEMM_TAIL", u32::from(!share.is_multiple_of(tile.chunk as usize))));
     source.defines.extend(if sums.is_some() { Some(("GEMM_SPLIT", 1)) } else { job.bias.map(|_| ("GEMM_BIAS", 1)) });
     let kernel = device.kernel(state, source, "gemm")?;
-    let shared = tile.shared_bytes(format, share) as u32;
+    let shared = tile.shared_bytes(format, share, end) as u32;
     let launch = Launch { grid: [blocks, shares as u32, 1], block: tile.threads(), shared };
     // SAFETY: `GemmArgs` of gemm.cu; weights, output and plan are inside their buffers (`Op::check`, `weight`), the
     // kernel reads at most 31 bytes behind a row, which every allocation has behind it.
@@ -327,7 +359,8 @@ fn strides(device: &CudaDevice, job: &Job) -> Result<(u32, u32)> {
 fn tile(device: &CudaDevice, job: &Job, product: &Product) -> Result<Tile> {
     let forced =
         if matches!(job.rows, RowMap::Segments(_)) { device.options.forced.down } else { device.options.forced.first };
-    let Some((_, tile)) = forced.filter(|(format, _)| *format == product.format) else {
+    let forced = forced.filter(|(format, _)| *format == product.format && product.end != End::GateMean);
+    let Some((_, tile)) = forced else {
         return Ok((device.options.tile)(&device.driver.machine, product));
     };
     let impossible = |error: ImpossibleTile| device.driver.failed(error.to_string());
@@ -434,6 +467,7 @@ fn same(a: &Tensor, b: &Tensor) -> bool {
 struct ProductArgs {
     x: View,
     out: View,
+    normed: View,
     w0: u64,
     w1: u64,
     bias: u64,
@@ -463,6 +497,7 @@ fn plain(device: &CudaDevice, state: &mut State, job: &Job, instead: Option<Inst
     let args = ProductArgs {
         x: device.input(job.x)?,
         out: job.out,
+        normed: job.normed.unwrap_or_default(),
         w0: device.weight(job.w)?,
         w1: job.up.map_or(Ok(0), |up| device.weight(up))?,
         bias: address(job.bias)?,
@@ -479,7 +514,8 @@ fn plain(device: &CudaDevice, state: &mut State, job: &Job, instead: Option<Inst
         parts: if plan.is_some() { parts as u32 } else { 1 },
         scale: job.scale,
     };
-    let source = Source::product(job.w.format, alignment(device, job)?, map(job.rows), job.end);
+    let mut source = Source::product(job.w.format, alignment(device, job)?, map(job.rows), job.end);
+    source.defines.extend(job.streams());
     let kernel = device.kernel(state, source, "product")?;
     let blocks = tiles.checked_mul(parts).and_then(|n| u32::try_from(n).ok());
     let blocks = blocks.ok_or_else(|| device.driver.failed("a product of too many tiles"))?;
@@ -494,7 +530,7 @@ fn is_narrow(device: &CudaDevice, job: &Job) -> Result<bool> {
     let x = device.input(job.x)?;
     let whole = x.first % 16 == 0 && x.row_stride % 4 == 0 && x.cols % 4 == 0;
     let few = job.w.rows <= PLAIN_TILE || job.x.rows <= PLAIN_TILE / 2;
-    Ok(matches!(job.rows, RowMap::Identity) && job.end != End::SwiGlu && few && whole)
+    Ok(matches!(job.rows, RowMap::Identity) && job.factors() == 1 && few && whole)
 }
 
 /// `NarrowArgs` of narrow.cu.

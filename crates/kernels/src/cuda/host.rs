@@ -29,6 +29,8 @@ pub enum End {
     Silu,
     /// Silu of one product times another.
     SwiGlu,
+    /// The mean over streams, each gated by the sigmoid of its part of the product.
+    GateMean,
 }
 
 /// In which order a decoder wants columns (order.cuh).
@@ -60,6 +62,7 @@ const NUMBERS: &[(&str, usize)] = &[
     ("EPILOGUE_ACCUMULATE", End::Accumulate as usize),
     ("EPILOGUE_SILU", End::Silu as usize),
     ("EPILOGUE_SWIGLU", End::SwiGlu as usize),
+    ("EPILOGUE_GATE_MEAN", End::GateMean as usize),
     ("ORDER_EIGHTS", Order::Eights as usize),
     ("ORDER_HALVES", Order::Halves as usize),
     ("ORDER_NIBBLES", Order::Nibbles as usize),

@@ -88,7 +88,7 @@ impl Source {
             ("GEMM_BLOCKS", tile.blocks),
             ("GEMM_GROUPS", tile.groups),
             ("GEMM_RESIDENT", u32::from(tile.resident)),
-            ("GEMM_STAGE_BYTES", tile.stage_bytes(format) as u32),
+            ("GEMM_STAGE_BYTES", tile.stage_bytes(format, end) as u32),
             ("GEMM_TABLES", tile.table_bytes(format) as u32),
             ("TABLE_COPIES", tile.copies),
             ("GEMM_MAP", map as u32),

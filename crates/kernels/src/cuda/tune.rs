@@ -5,6 +5,7 @@ use std::fmt;
 use argon_gguf::Format;
 
 use super::driver::Machine;
+use super::host::End;
 
 /// What a tile is chosen by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,8 +14,8 @@ pub struct Product {
     pub format: Format,
     /// Rows that share one expert's weights: the plan's tile height, or all rows of a dense product.
     pub rows: usize,
-    /// Gate and up at once.
-    pub swiglu: bool,
+    /// What becomes of it.
+    pub end: End,
     /// Columns.
     pub columns: usize,
 }
@@ -50,10 +51,10 @@ impl Tile {
     }
 
     /// Bytes of shared memory that a launch asks for, as gemm.cu lays them out, for weights of so many columns.
-    pub fn shared_bytes(&self, format: Format, columns: usize) -> usize {
+    pub fn shared_bytes(&self, format: Format, columns: usize, end: End) -> usize {
         let resident = if self.resident { columns.div_ceil(64) * self.tokens as usize * 128 } else { 0 };
         let tables = if self.copied(format) { self.table_bytes(format) } else { 0 };
-        tables + resident + self.stages as usize * self.stage_bytes(format)
+        tables + resident + self.stages as usize * self.stage_bytes(format, end)
     }
 
     /// Bytes of the format's look-up tables.
@@ -73,13 +74,14 @@ impl Tile {
     }
 
     /// Bytes of a pipeline stage.
-    pub(super) fn stage_bytes(&self, format: Format) -> usize {
+    pub(super) fn stage_bytes(&self, format: Format, end: End) -> usize {
         let chunk = self.chunk as usize;
         // Plain numbers are taken as blocks of 32.
         let segment = chunk / format.block_len() * format.block_bytes();
         let pieces = ((segment + 30) / 16) | 1;
         let tokens = if self.resident { 0 } else { self.tokens as usize * chunk * 2 };
-        (tokens + self.rows() * pieces * 16).next_multiple_of(KILOBYTE)
+        let streams = if end == End::GateMean { self.tokens as usize * self.rows() * 4 } else { 0 };
+        (tokens + streams + self.rows() * pieces * 16).next_multiple_of(KILOBYTE)
     }
 }
 
@@ -94,7 +96,7 @@ impl fmt::Display for Tile {
 /// Tiles that were asked for, in place of those that would be chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forced {
-    /// Of gate and up, and of dense products, with weights of a format.
+    /// Of gate and up, and of dense products, with weights of a format; not of means of gated streams.
     pub first: Option<(Format, Tile)>,
     /// Of down, with weights of a format.
     pub down: Option<(Format, Tile)>,
@@ -157,11 +159,8 @@ impl Tile {
         if !columns.is_power_of_two() || !columns.is_multiple_of(least) || columns > 512 {
             return Err(ImpossibleTile::Columns { columns, format, least });
         }
-        if fits(machine, format, columns as usize, self) {
-            Ok(())
-        } else {
-            Err(ImpossibleTile::Shared { tokens, columns, format })
-        }
+        let product = Product { format, rows: tokens as usize, end: End::Store, columns: columns as usize };
+        if fits(machine, &product, self) { Ok(()) } else { Err(ImpossibleTile::Shared { tokens, columns, format }) }
     }
 }
 
@@ -179,6 +178,9 @@ const WARPS: u32 = 8;
 
 /// Tokens whose product costs as much as decoding the weights once: what one more tile costs beside its rows.
 const DECODE: usize = 64;
+
+/// Tokens beyond which the streams of gated means leave no room for stages of 128 columns.
+const MOST_OF_STREAMS: u32 = 96;
 
 /// Tokens of a tile whose weights are decoded as few.cuh says.
 const FEW: u32 = 8;
@@ -198,8 +200,9 @@ fn fixed_bytes(format: Format, tile: &Tile) -> usize {
 const KILOBYTE: usize = 1024;
 
 /// Whether so many blocks of threads fit a multiprocessor side by side. It has a kilobyte more than one block may have.
-pub fn fits(machine: &Machine, format: Format, columns: usize, tile: &Tile) -> bool {
-    let block = tile.shared_bytes(format, columns) + fixed_bytes(format, tile);
+pub fn fits(machine: &Machine, product: &Product, tile: &Tile) -> bool {
+    let Product { format, columns, end, .. } = *product;
+    let block = tile.shared_bytes(format, columns, end) + fixed_bytes(format, tile);
     tile.blocks as usize * block <= machine.shared as usize + KILOBYTE
 }
 
@@ -209,9 +212,9 @@ pub fn fits(machine: &Machine, format: Format, columns: usize, tile: &Tile) -> b
 /// their blocks are like. A card with less shared memory gets fewer blocks, then shorter stages, then fewer tokens.
 pub fn choose(machine: &Machine, product: &Product) -> Tile {
     let tokens = tokens(product);
-    let heights = TOKENS.into_iter().rev().filter(|&height| height <= tokens);
-    let tiles = heights.flat_map(|tokens| tiles(product, tokens));
-    let mut fitting = tiles.filter(|tile| fits(machine, product.format, product.columns, tile));
+    let lower = TOKENS.into_iter().rev().filter(|&height| height <= tokens);
+    let tiles = lower.flat_map(|tokens| tiles(product, tokens));
+    let mut fitting = tiles.filter(|tile| fits(machine, product, tile));
     // Two stages of 8 tokens and the widest blocks are 70 KB: less than any card has.
     fitting.next().unwrap_or(Tile {
         tokens: TOKENS[0],
@@ -227,23 +230,28 @@ pub fn choose(machine: &Machine, product: &Product) -> Tile {
 /// The height that costs least: rows, rounded up to whole tiles, and a decoding of the weights for each tile.
 fn tokens(product: &Product) -> u32 {
     let cost = |tokens: u32| product.rows.div_ceil(tokens as usize) * (tokens as usize + DECODE);
-    TOKENS.into_iter().min_by_key(|&tokens| cost(tokens)).unwrap_or(TOKENS[0])
+    let heights = TOKENS.into_iter().filter(|&tokens| product.end != End::GateMean || tokens <= MOST_OF_STREAMS);
+    heights.min_by_key(|&tokens| cost(tokens)).unwrap_or(TOKENS[0])
 }
 
 /// Tiles of one height, the best first.
 ///
 /// Few tokens stay in shared memory whole; then what counts is how many warps find place beside them, and after that copies
 /// of the look-up tables. Many are fetched with each stage, and their sums leave registers for two blocks of threads or one.
+/// Means of gated streams have few columns, which stay, and their streams fill the rest.
 fn tiles(product: &Product, tokens: u32) -> Vec<Tile> {
     let unit = unit(product.format);
     let superblock = unit > 64;
     // (columns, stages, blocks, groups)
+    let mean: &[(u32, u32, u32, u32)] = if superblock { &[(256, 2, 1, 2)] } else { &[(128, 2, 1, 2), (64, 2, 1, 2)] };
     let kept: &[(u32, u32, u32, u32)] = match (superblock, tokens) {
+        _ if product.end == End::GateMean => mean,
         (true, ..=32) => &[(512, 2, 1, 4), (256, 2, 1, 4)],
         (false, ..=64) => &[(320, 2, 1, 4), (128, 2, 1, 4)],
         _ => &[],
     };
     let staged: &[(u32, u32, u32, u32)] = match (superblock, tokens) {
+        _ if product.end == End::GateMean => mean,
         (true, ..=64) => &[(512, 2, 1, 4), (256, 2, 2, 2), (256, 2, 1, 2)],
         (true, _) => &[(256, 2, 1, 2)],
         (false, ..=64) => &[(128, 2, 3, 2), (128, 2, 2, 2), (128, 2, 1, 2), (64, 2, 1, 2)],
@@ -297,7 +305,7 @@ mod tests {
     const SMALL: Machine = Machine { capability: 86, processors: 28, shared: 101_376 };
 
     fn product(format: Format, rows: usize, columns: usize) -> Product {
-        Product { format, rows, swiglu: false, columns }
+        Product { format, rows, end: End::Store, columns }
     }
 
     #[test]
@@ -305,7 +313,7 @@ mod tests {
         let heights = [128, 512, 2048, 8192].map(|tokens| tile_rows(&H200, tokens * 10, 512));
         assert_eq!(heights, [8, 16, 64, 192]);
         let gate_up =
-            |rows| choose(&H200, &Product { swiglu: true, ..product(Format::IQ2_XS, rows, 2560) }).to_string();
+            |rows| choose(&H200, &Product { end: End::SwiGlu, ..product(Format::IQ2_XS, rows, 2560) }).to_string();
         let down = |rows| choose(&H200, &product(Format::IQ4_NL, rows, 640)).to_string();
         assert_eq!(gate_up(8), "8 tokens kept, 2 stages of 512 columns, 1 blocks of 4");
         assert_eq!(gate_up(16), "16 tokens kept, 2 stages of 512 columns, 1 blocks of 4");
@@ -315,6 +323,17 @@ mod tests {
         assert_eq!(down(16), "16 tokens kept, 2 stages of 320 columns, 1 blocks of 4");
         assert_eq!(down(64), "64 tokens kept, 2 stages of 320 columns, 1 blocks of 4");
         assert_eq!(down(192), "192 tokens staged, 3 stages of 128 columns, 1 blocks of 2");
+    }
+
+    #[test]
+    fn tiles_of_gated_means_hold_their_streams() {
+        let mean = |machine, rows| {
+            choose(machine, &Product { end: End::GateMean, ..product(Format::BF16, rows, 128) }).to_string()
+        };
+        assert_eq!(mean(&H200, 1), "8 tokens kept, 2 stages of 128 columns, 1 blocks of 2");
+        assert_eq!(mean(&H200, 128), "64 tokens kept, 2 stages of 128 columns, 1 blocks of 2");
+        assert_eq!(mean(&H200, 2048), "96 tokens kept, 2 stages of 128 columns, 1 blocks of 2");
+        assert_eq!(mean(&SMALL, 2048), "32 tokens kept, 2 stages of 64 columns, 1 blocks of 2");
     }
 
     #[test]
@@ -330,15 +349,17 @@ mod tests {
     fn every_tile_fits_every_card() {
         for machine in [H200, SMALL] {
             for format in Format::ALL.iter().copied().filter(|format| format.is_weight()) {
-                for rows in [1, 7, 8, 9, 64, 100, 192, 193, 2048, 100_000] {
-                    let tile = choose(&machine, &product(format, rows, 2560));
+                let rows = [1, 7, 8, 9, 64, 100, 192, 193, 2048, 100_000];
+                for (rows, end) in rows.into_iter().flat_map(|rows| [(rows, End::Store), (rows, End::GateMean)]) {
+                    let product = Product { end, ..product(format, rows, 2560) };
+                    let tile = choose(&machine, &product);
                     assert!(TOKENS.contains(&tile.tokens), "{format} {rows}: {tile}");
                     assert_eq!(tile.chunk % unit(format), 0, "{format} {rows}: {tile}");
                     assert!(
                         (tile.resident || tile.chunk.is_power_of_two()) && tile.chunk <= 512,
                         "{format} {rows}: {tile}"
                     );
-                    assert!(fits(&machine, format, 2560, &tile), "{format} {rows}: {tile}");
+                    assert!(fits(&machine, &product, &tile), "{format} {rows}: {tile}");
                 }
             }
         }

@@ -59,13 +59,14 @@ impl Check for Case {
 const PRECISIONS: [Precision; 2] = [Precision::F16, Precision::F32];
 const TYPICAL: [Format; 2] = [Format::IQ4_NL, Format::IQ2_XS];
 
-/// A dense and a routed product, and one of a single block.
+/// A dense and a routed product, one of a single block, and one of many rows.
 pub fn check_format(format: Format) {
     for precision in PRECISIONS {
         Case::dense(format, precision).check();
         Case { end: End::SwiGlu, ..Case::routed(format, precision, Map::Gather) }.check();
         Case { k: format.block_len(), ..Case::dense(format, precision) }.check();
     }
+    Case { tokens: 130, ..Case::dense(format, Precision::F16) }.check();
     let dense = Case { large: true, ..Case::dense(format, Precision::F16) };
     dense.check();
     Case { end: End::Silu, ..dense }.check();
@@ -81,6 +82,9 @@ pub fn a_few() {
     }
     for end in [End::Bias, End::Accumulate, End::Silu, End::GateMean, End::SwiGluOf(Format::Q8_0)] {
         Case { end, ..Case::dense(Format::IQ4_NL, Precision::F16) }.check();
+    }
+    for (streams, tokens, precision) in [(2, 9, Precision::F16), (4, 70, Precision::F16), (16, 40, Precision::F32)] {
+        Case { streams, tokens, n: 36, end: End::GateMean, ..Case::dense(Format::BF16, precision) }.check();
     }
     // Columns in shares; a few outputs in f32; weights beyond f16.
     Case { k: 2048, tokens: 1, ..Case::dense(Format::IQ4_NL, Precision::F16) }.check();
@@ -129,6 +133,28 @@ fn every_row_map_with_every_epilogue() {
                     Case { end, k: 256, ..Case::routed(format, precision, map) }.check();
                 }
             }
+        }
+    }
+}
+
+/// Streams that a warp has all of, and others; columns that are no whole blocks of threads; and every height.
+#[test]
+fn means_of_gated_streams() {
+    for precision in PRECISIONS {
+        for streams in [1, 2, 3, 4, 5, 8, 16] {
+            for (tokens, n) in [(0, 4), (1, 1), (1, 640), (7, 36), (9, 33), (17, 4), (64, 16), (65, 75), (200, 132)] {
+                let case = Case { streams, tokens, n, end: End::GateMean, ..Case::dense(Format::BF16, precision) };
+                case.check();
+            }
+        }
+        let case = Case { streams: 4, n: 300, end: End::GateMean, ..Case::dense(Format::Q8_0, precision) };
+        for tokens in [30, 90, 128, 300] {
+            Case { tokens, k: 320, ..case }.check();
+        }
+        // Logits near 0, where a gate is not simply 0 or 1, also of weights beyond f16.
+        for streams in [2, 4, 8, 16] {
+            Case { streams, large: true, size: 1e-6, ..case }.check();
+            Case { streams, k: 2048, size: 0.02, ..case }.check();
         }
     }
 }

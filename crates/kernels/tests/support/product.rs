@@ -4,7 +4,7 @@ use argon_gguf::{Bytes, Format};
 use argon_kernels::device::tensor;
 use argon_kernels::op::{Epilogue, Gemm, Plan, PlanBuffers, RowMap};
 use argon_kernels::reference::ReferenceDevice;
-use argon_kernels::{DType, Device, Precision, Weight};
+use argon_kernels::{DType, Device, Precision, Tensor, Weight};
 use argon_plan::Shape;
 
 use super::weights::{Rng, enlarge, filled, random};
@@ -30,6 +30,7 @@ pub enum End {
     SwiGlu,
     /// The second weight in a format of its own.
     SwiGluOf(Format),
+    /// With a bias.
     GateMean,
 }
 
@@ -48,6 +49,8 @@ pub struct Case {
     pub tile: usize,
     pub n: usize,
     pub k: usize,
+    /// Of [`End::GateMean`].
+    pub streams: usize,
     /// Factor of one input channel.
     pub outlier: f32,
     /// Factor of all inputs.
@@ -73,6 +76,7 @@ impl Case {
             tile: 1,
             n: 37,
             k: 2 * format.block_len().max(64),
+            streams: 3,
             outlier: 1.0,
             size: 1.0,
             large: false,
@@ -130,24 +134,29 @@ impl Case {
             (Map::Segments, Some(plan)) => plan.shape.max_rows(),
             _ => self.tokens,
         };
-        let streams = if self.end == End::GateMean { 3 } else { 1 };
+        let streams = if self.end == End::GateMean { self.streams } else { 1 };
         let w = self.weight(device, self.format, streams, rng);
         let up = match self.end {
             End::SwiGluOf(format) => self.weight(device, format, 1, rng),
             _ => self.weight(device, self.format, 1, rng),
         };
         let numbers = |n: usize, rng: &mut Rng| (0..n).map(|_| rng.normal()).collect::<Vec<f32>>();
-        let bias = filled(device, [1, 1, self.n], &numbers(self.n, rng));
+        let bias = filled(device, [1, 1, self.n * streams], &numbers(self.n * streams, rng));
         let mut x: Vec<f32> = numbers(rows * self.k, rng).iter().map(|x| x * self.size).collect();
         for row in x.chunks_exact_mut(self.k.max(1)) {
             row[self.k / 3] *= self.outlier;
         }
-        let normed = filled(device, [self.tokens, streams, self.n], &numbers(self.tokens * streams * self.n, rng));
+        // Part of a larger tensor: whole quads where the columns are.
+        let apart = if self.n.is_multiple_of(4) { 4 } else { 3 };
+        let shape = [self.tokens, streams + 1, self.n + apart];
+        let all = filled(device, shape, &numbers(shape.into_iter().product(), rng));
+        let offset = if all.is_empty() { 0 } else { apart };
+        let normed = Tensor { groups: streams, cols: self.n, offset, ..all };
         let out_rows = plan.as_ref().map_or(self.tokens, |plan| plan.shape.max_rows());
         Gemm {
             x: filled(device, [rows, 1, self.k], &x),
             w,
-            bias: (self.end == End::Bias).then_some(bias),
+            bias: matches!(self.end, End::Bias | End::GateMean).then_some(bias),
             rows: match (self.map, plan) {
                 (Map::Gather, Some(plan)) => RowMap::Gather(plan),
                 (Map::Segments, Some(plan)) => RowMap::Segments(plan),

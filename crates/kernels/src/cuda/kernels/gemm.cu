@@ -12,7 +12,7 @@
 //
 // Each warp fetches and decodes its own 16 weight rows, stage by stage, and knows nothing of the others. Tokens are shared:
 // GEMM_RESIDENT tiles fetch all their columns once, and the warps never wait for each other again; others fetch them with
-// each stage, behind a barrier.
+// each stage, behind a barrier. So do means of gated streams with the streams.
 //
 // GEMM_SPLIT: the columns are shared out as well (blockIdx.y), and each share's sums are stored for act.cu to add up.
 //
@@ -25,14 +25,25 @@
 //   EPILOGUE_SILU        out[row, n] = silu((p + bias[n]) * scale)
 //   EPILOGUE_SWIGLU      out[row, f] = silu(gate) * up; with GEMM_HALF_OUT also as f16, in that order of columns, for the
 //                        product that follows; a number beyond the f16 range is counted in `beyond`
+//   EPILOGUE_GATE_MEAN   out[row, d] = mean of sigmoid(p[s * D + d] + bias) * normed[row, s, d] over GEMM_STREAMS streams s
 #include "few.cuh"
 #include "mma.cuh"
+#include "view.cuh"
 
 static_assert(GEMM_CHUNK % W::BLOCK == 0 && GEMM_CHUNK % 64 == 0, "a stage holds whole blocks and planes");
 constexpr int N = GEMM_TOKENS;
 
 constexpr int WARPS = 4 * GEMM_GROUPS, THREADS = 32 * WARPS;
-constexpr int ROWS = 16 * WARPS;                     // weight rows of a block: for SwiGLU half gate, half up
+constexpr int ROWS = 16 * WARPS;                     // weight rows of a block
+constexpr bool SWIGLU = GEMM_EPILOGUE == EPILOGUE_SWIGLU, MEAN = GEMM_EPILOGUE == EPILOGUE_GATE_MEAN;
+// Weight rows that make one output: a gate row and an up row, or a row of each stream. A warp's 16 are NEAR neighbours of each.
+#if GEMM_EPILOGUE == EPILOGUE_GATE_MEAN
+constexpr int STREAMS = GEMM_STREAMS, FACTORS = STREAMS;
+#else
+constexpr int STREAMS = 1, FACTORS = SWIGLU ? 2 : 1;
+#endif
+constexpr int NEAR = 16 / FACTORS, OUTPUTS = ROWS / FACTORS;
+static_assert(16 % FACTORS == 0 && (FACTORS > 1 || !MEAN), "a warp has all rows of an output");
 constexpr int CHUNK = GEMM_CHUNK;                    // columns of a pipeline stage
 constexpr int RUNS = CHUNK / 32;
 constexpr int TOGETHER = W::ORDER == ORDER_SIXTEENS ? 2 : 1; // runs a product
@@ -44,9 +55,10 @@ constexpr int PIECES = ((SEGMENT + 30) / 16) | 1, PITCH = 16 * PIECES;
 // fetch. Where few tokens or none are fetched, warps are apart anyway.
 constexpr int PRODUCTS = RUNS / TOGETHER;
 constexpr int IN_PARTS = GEMM_STAGES > 2 && W::BYTES < 2 * W::BLOCK ? PRODUCTS : N > 64 ? 2 : PRODUCTS / 2;
-constexpr int PARTS = GEMM_TAIL || N <= 16 || (GEMM_RESIDENT && TOGETHER == 2) ? 1 : IN_PARTS;
+constexpr int PARTS = GEMM_TAIL || MEAN || N <= 16 || (GEMM_RESIDENT && TOGETHER == 2) ? 1 : IN_PARTS;
 constexpr int TOKEN_STAGE = GEMM_RESIDENT ? 0 : N * CHUNK * 2;
-constexpr int STAGE_BYTES = (TOKEN_STAGE + ROWS * PITCH + 1023) / 1024 * 1024;
+constexpr int STREAM_STAGE = MEAN ? N * ROWS * 4 : 0; // of the tokens' streams, in the last stage of a block of rows
+constexpr int STAGE_BYTES = (TOKEN_STAGE + STREAM_STAGE + ROWS * PITCH + 1023) / 1024 * 1024;
 static_assert(STAGE_BYTES == GEMM_STAGE_BYTES, "what the host asks for");
 
 #if CAPABILITY == 90 && GEMM_TOKENS > 16
@@ -68,19 +80,26 @@ struct GemmArgs {
     const i32 *stok;      // [R]
     const u32 *tiles;     // [meta[META_TILES], 3]: expert, first row, valid rows
     const u32 *meta;
+    Floats normed;        // [tokens, streams, D] in quads, of EPILOGUE_GATE_MEAN
     u64 expert_bytes, row_bytes;
     u32 x_stride;         // in pieces of 8 columns
     u32 out_stride, half_stride;
     u32 k, n;             // columns (of one share), weight rows (of one matrix)
     u32 tokens;           // dense: rows of x
     u32 parts;            // pieces of N rows that a plan's tile is cut into
-    u32 row_blocks;       // blocks of weight rows
+    u32 row_blocks;       // blocks of ROWS weight rows
     float scale;
 };
 AS_HOST(GemmArgs, GEMM_ARGS);
 
-// x / (1 + e^-x) within a few units in the last place.
-DEVICE float fast_silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
+// 1 / (1 + e^-x) within a few units in the last place; 0 where it is below 2^-126.
+DEVICE float fast_sigmoid(float x) {
+    float r;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x * -1.44269504f));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(1.0f + r));
+    return r;
+}
+DEVICE float fast_silu(float x) { return x * fast_sigmoid(x); }
 
 // What is stored for a product, where `before` is.
 DEVICE float finished(float p, const float &before, float scale) {
@@ -108,6 +127,56 @@ DEVICE Rows rows_of(const GemmArgs &a, u32 tile, u32 part) {
     return {of[0], of[1] + part * N, min((u32)N, rows - before)};
 }
 
+// Where the 16-byte piece of columns `piece` of a token's stream lies among those of a stage, in words: exchanged so that a warp's reads
+// in store_mean, of four streams at least, meet no bank twice.
+DEVICE u32 stream_piece(u32 stream, u32 token, u32 piece) {
+    constexpr u32 PIECES = OUTPUTS / 4;
+    const u32 exchange = (token / 2 % 4 | stream % 2 * 4) % PIECES;
+    return 4 * ((stream * N + token) * PIECES + (piece ^ exchange));
+}
+
+// Fetches columns `first` to `first` + OUTPUTS of the tokens' streams, which all warps share.
+DEVICE void fill_streams(const GemmArgs &a, u32 to, u32 r0, u32 valid, u32 first) {
+    constexpr u32 PIECES = OUTPUTS / 4;
+    const u32 piece = threadIdx.x % PIECES;
+    if (first + 4 * piece >= a.normed.cols) return;
+#pragma unroll
+    for (u32 stream = 0; stream < STREAMS; stream++)
+#pragma unroll
+        for (u32 i = 0; i < N; i += THREADS / PIECES)
+            if (const u32 token = threadIdx.x / PIECES + i; token < valid)
+                copy16_async(to + 4 * stream_piece(stream, token, piece), a.normed.at(r0 + token, stream) + first + 4 * piece);
+}
+
+// The means of a tile's streams in column `column`, of a block's `own`, from what a stage holds of the streams. Fragment row quad + 8h is
+// that of stream quad / NEAR + STREAMS / 2 * h: a lane adds up two streams, and the lanes whose quads are a multiple of NEAR apart add up
+// the rest, always in the same order.
+template <int WIDTH> DEVICE void store_mean(const GemmArgs &a, const float *acc, const float *streams, u32 r0, u32 valid, u32 column, u32 own) {
+    const u32 quad = threadIdx.x % 32 / 4, c = threadIdx.x % 4, stream0 = quad / NEAR, stream1 = stream0 + STREAMS / 2;
+    const u32 count = column < a.normed.cols ? valid : 0;
+    const float *x0 = streams + stream_piece(stream0, 2 * c, own / 4) + own % 4, *x1 = streams + stream_piece(stream1, 2 * c, own / 4) + own % 4;
+    float *to = a.out + (u64)(r0 + 2 * c) * a.out_stride + column;
+#ifdef GEMM_BIAS
+    const float bias0 = count ? a.bias[stream0 * a.normed.cols + column] : 0.0f, bias1 = count ? a.bias[stream1 * a.normed.cols + column] : 0.0f;
+#else
+    constexpr float bias0 = 0, bias1 = 0;
+#endif
+#pragma unroll
+    for (u32 i = 0; i < WIDTH / 8; i++) { // all of them, so that what is waited for is waited for together
+#pragma unroll
+        for (u32 j = 0; j < 2; j++) {
+            const u32 token = 8 * i + j; // and 2c; of a token's neighbour, and of one 8 further, pieces are exchanged in the same way
+            const float gate0 = fast_sigmoid(acc[4 * i + j] + bias0), gate1 = fast_sigmoid(acc[4 * i + 2 + j] + bias1);
+            float sum = fmaf(gate1, x1[token * OUTPUTS], gate0 * x0[token * OUTPUTS]);
+#pragma unroll
+            for (u32 apart = 4 * NEAR; apart < 32; apart *= 2) sum += __shfl_xor_sync(~0u, sum, apart);
+            // All of these lanes have it. Where there are two at least, they share out the tokens.
+            const bool mine = STREAMS == 2 || stream0 == j;
+            if (mine && token + 2 * c < count) to[(u64)a.out_stride * token] = sum * (1.0f / STREAMS);
+        }
+    }
+}
+
 // Blocks of weight rows from `row_block` to before `last_block` times rows of x, at most WIDTH.
 template <int WIDTH> DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, Tokens &of, const Decoder::Tables &tables, const Rows &rows, u32 row_block, const u32 last_block) {
     const u32 expert = rows.expert, r0 = rows.first, valid = rows.count;
@@ -121,14 +190,11 @@ template <int WIDTH> DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, To
     const bool scaled = __syncthreads_or(exponent != 0);
     const auto &looked = Decoder::look(tables, lane);
 
-    // Of a block's weight rows a warp has 16 neighbours, or, for SwiGLU, 8 neighbouring gate rows and the 8 up rows that
-    // belong to them.
-    constexpr bool SWIGLU = GEMM_EPILOGUE == EPILOGUE_SWIGLU;
-    constexpr u32 BLOCK_N = SWIGLU ? ROWS / 2 : ROWS;
+    const u32 outputs = MEAN ? a.normed.cols : a.n;
     const u64 expert0 = (u64)a.w0 + expert * a.expert_bytes, expert1 = (u64)a.w1 + expert * a.expert_bytes;
     auto row_address = [&](u32 row_block, u32 i) { // of row i of this warp's
-        const u32 row = min(row_block * BLOCK_N + (SWIGLU ? 8 * warp + i % 8 : 16 * warp + i), a.n - 1);
-        return (SWIGLU && i >= 8 ? expert1 : expert0) + row * a.row_bytes;
+        const u32 output = min(row_block * OUTPUTS + NEAR * warp + i % NEAR, outputs - 1), factor = i / NEAR;
+        return (SWIGLU && factor == 1 ? expert1 : expert0) + ((MEAN ? factor * outputs : 0) + output) * a.row_bytes;
     };
 
     const u32 chunks = (a.k + CHUNK - 1) / CHUNK, shared0 = shared_address(shared);
@@ -157,7 +223,7 @@ template <int WIDTH> DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, To
     // Weights: eight lanes a row, four rows at a time.
     constexpr u32 ALIGN = WEIGHT_ALIGN < (SEGMENT & -SEGMENT) ? WEIGHT_ALIGN : (SEGMENT & -SEGMENT);
     constexpr u32 COPIES = (SEGMENT + (ALIGN < 16 ? 16 - ALIGN : 0) + 15) / 16, ROUNDS = (COPIES + 7) / 8;
-    const u32 piece_w = lane % 8, weights = TOKEN_STAGE + warp * 16 * PITCH, to_w = weights + lane / 8 * PITCH + piece_w * 16;
+    const u32 piece_w = lane % 8, weights = TOKEN_STAGE + STREAM_STAGE + warp * 16 * PITCH, to_w = weights + lane / 8 * PITCH + piece_w * 16;
     u32 fill_block = row_block, fill_chunk = 0, fill_stage = stages0;
     const u16 *fill_x = a.x;
     u64 fill_w[4]; // rows lane / 8 + 4i
@@ -186,6 +252,7 @@ template <int WIDTH> DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, To
                     copy16_async(fill_stage + to_w + i * 4 * PITCH + p * 128, from + p * 128);
         }
         if (part + 1 < PARTS) return;
+        if (MEAN && fill_chunk + 1 == chunks) fill_streams(a, fill_stage + TOKEN_STAGE, r0, valid, fill_block * OUTPUTS);
         fill_x += CHUNK;
 #pragma unroll
         for (u32 i = 0; i < 4; i++) fill_w[i] += SEGMENT;
@@ -216,7 +283,7 @@ template <int WIDTH> DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, To
         if (chunk == 0) begin0 = (u32)row_address(row_block, quad), begin1 = (u32)row_address(row_block, quad + 8);
         // This stage is full, and whoever reads it has left the one that is filled next.
         copy_wait<GEMM_STAGES - 2>();
-        if (GEMM_RESIDENT) {
+        if (GEMM_RESIDENT && !MEAN) {
             __syncwarp();
         } else {
             Product::fence();
@@ -262,6 +329,7 @@ template <int WIDTH> DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, To
             if (part + 1 == PARTS) copy_commit();
         }
         Product::wait<0>();
+        const float *streams = (const float *)(shared + stage + TOKEN_STAGE);
         stage = stage == token_bytes + (GEMM_STAGES - 1) * STAGE_BYTES ? token_bytes : stage + STAGE_BYTES;
         begin0 += SEGMENT, begin1 += SEGMENT;
         if (++chunk < chunks) continue;
@@ -271,7 +339,12 @@ template <int WIDTH> DEVICE void multiply_tile(const GemmArgs &a, u8 *shared, To
 #pragma unroll
             for (int i = 0; i < WIDTH / 2; i++) acc[i] *= of.powers[i / 4 * 8 + 2 * c + i % 2];
         }
-        const u32 n0 = row_block * BLOCK_N + (SWIGLU ? 8 : 16) * warp + quad;
+        const u32 n0 = row_block * OUTPUTS + NEAR * warp + quad % NEAR;
+        if (MEAN) {
+            store_mean<WIDTH>(a, acc, streams, r0, valid, n0, NEAR * warp + quad % NEAR);
+            chunk = 0, row_block++;
+            continue;
+        }
         const u32 valid0 = n0 < a.n ? valid : 0, valid1 = !SWIGLU && n0 + 8 < a.n ? valid : 0;
         float *to = a.out + (u64)(r0 + 2 * c) * a.out_stride + n0;
 #ifdef GEMM_BIAS

@@ -14,11 +14,17 @@
 
 constexpr u32 TOKENS = PRODUCT_TILE, OUTPUTS = PRODUCT_TILE, COLUMNS = 16; // of a stage
 static_assert(PRODUCT_TILE == 64, "16 tokens and 32 outputs of each of 8 warps");
-constexpr bool SWIGLU = GEMM_EPILOGUE == EPILOGUE_SWIGLU;
+constexpr bool SWIGLU = GEMM_EPILOGUE == EPILOGUE_SWIGLU, MEAN = GEMM_EPILOGUE == EPILOGUE_GATE_MEAN;
+#if GEMM_EPILOGUE == EPILOGUE_GATE_MEAN
+constexpr u32 STREAMS = GEMM_STREAMS;
+#else
+constexpr u32 STREAMS = 1;
+#endif
 constexpr u32 MATRICES = SWIGLU ? 2 : 1;
 
 struct ProductArgs {
     Floats x, out;
+    Floats normed;        // [tokens, STREAMS, D], of EPILOGUE_GATE_MEAN
     const u8 *w0, *w1;    // packed rows; w1: the up matrix of SwiGLU
     const float *bias;    // [n] or null
     const i32 *stok;
@@ -52,6 +58,31 @@ struct Split {
 // Numbers k to k + 3 of a row, 0 beyond its end.
 DEVICE float4 four_of(const float *row, u32 k, u32 cols, bool quads) { return k < cols ? load4(row, k, cols, quads) : make_float4(0, 0, 0, 0); }
 
+// The weight row of an output, counted over all blocks of threads: those of a column's streams are neighbours.
+DEVICE u32 weight_row(u32 output, u32 n) { return output % STREAMS * (n / STREAMS) + output / STREAMS; }
+
+// The means of gated streams for one row: of 8 outputs from 8f on, this lane has `first` + 8f and the next, and the three lanes beside it
+// the others.
+DEVICE void store_means(const ProductArgs &a, const float (&sums)[4][4], u32 h, u32 row, bool valid, u32 first) {
+    constexpr u32 EIGHTS = STREAMS < 16 ? 1 : 2, LANES = STREAMS < 8 ? (STREAMS + 1) / 2 : 4; // that have a column's streams
+#pragma unroll
+    for (u32 f = 0; f < 4; f += EIGHTS) {
+        const u32 column = (first + 8 * f) / STREAMS;
+        const bool there = valid && column < a.out.cols;
+        float sum = 0;
+#pragma unroll
+        for (u32 i = 0; i < 2 * EIGHTS; i++) {
+            if (!there) break;
+            const u32 stream = (first + 8 * f) % STREAMS + i / 2 * 8 + i % 2;
+            const float bias = a.bias ? a.bias[stream * a.out.cols + column] : 0.0f;
+            sum = fmaf(sigmoid(sums[f + i / 2][2 * h + i % 2] + bias), a.normed.at(row, stream)[column], sum);
+        }
+#pragma unroll
+        for (u32 apart = 1; apart < LANES; apart *= 2) sum += __shfl_xor_sync(~0u, sum, apart);
+        if (there && threadIdx.x % LANES == 0) a.out.at(row, 0)[column] = sum / STREAMS;
+    }
+}
+
 // Two blocks a multiprocessor: for more, the assembler would save registers and put products that wait for each other one after another.
 extern "C" __global__ void __launch_bounds__(256, 2) product(const __grid_constant__ ProductArgs a) {
     __shared__ __align__(16) Stage stages[2];
@@ -78,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) product(const __grid_consta
     const bool quads = in_quads(a.x);
     const u8 *w[2] = {a.w0, a.w1};
 #pragma unroll
-    for (u32 m = 0; m < MATRICES; m++) w[m] += expert * a.expert_bytes + min(n0 + line, a.n - 1) * a.row_bytes;
+    for (u32 m = 0; m < MATRICES; m++) w[m] += expert * a.expert_bytes + weight_row(min(n0 + line, a.n - 1), a.n) * a.row_bytes;
     float acc[MATRICES][4][4] = {};
     // The next columns are fetched while these are multiplied.
     float4 next_x, next_w[MATRICES];
@@ -123,7 +154,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) product(const __grid_consta
 #pragma unroll
     for (u32 h = 0; h < 2; h++) {
         const u32 token = token0 + 8 * h;
-        if (token >= valid) continue;
+        if (MEAN) store_means(a, acc[0], h, r0 + token, token < valid, n0 + output0 + 2 * c);
+        if (MEAN || token >= valid) continue;
         float *out = a.out.at(r0 + token, 0);
 #pragma unroll
         for (u32 f = 0; f < 4; f++)

@@ -25,7 +25,10 @@ pub(super) fn cases(list: &mut List) {
     }
     for format in [Format::Q8_0, Format::BF16] {
         list.products(&format!("gr_epi_down, {format}"), move |a| down(a, format, tokens));
-        list.products(&format!("read, {format}"), move |a| read(a, format, tokens));
+        for [streams, hidden] in [[2, 76], [3, 76], [STREAMS, 75], [STREAMS, 76], [8, 20]] {
+            let shape = [tokens, streams, hidden];
+            list.products(&format!("read {shape:?}, {format}"), move |a| read(a, format, shape));
+        }
     }
 }
 
@@ -59,11 +62,10 @@ fn down(a: &Arena, format: Format, tokens: usize) -> Result {
 }
 
 /// The mean over the streams, each gated by its part of the product.
-fn read(a: &Arena, format: Format, tokens: usize) -> Result {
-    let hidden = 75;
+fn read(a: &Arena, format: Format, [tokens, streams, hidden]: [usize; 3]) -> Result {
     let x = a.activations(format, [tokens, RANK], &a.numbers(tokens * RANK, |_| a.normal()))?;
-    let w = a.weight(format, 1, STREAMS * hidden, RANK)?;
-    let epilogue = Epilogue::GateMean { normed: a.units(DType::F32, [tokens, STREAMS, hidden])? };
+    let w = a.weight(format, 1, streams * hidden, RANK)?;
+    let epilogue = Epilogue::GateMean { normed: a.units(DType::F32, [tokens, streams, hidden])? };
     let out = a.output("mixed", DType::F32, [tokens, 1, hidden])?;
     a.run(Gemm { x, w, bias: None, rows: RowMap::Identity, epilogue, precision: a.precision, out })
 }
