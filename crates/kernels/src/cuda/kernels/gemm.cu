@@ -52,9 +52,11 @@ constexpr int SEGMENT = CHUNK / W::BLOCK * W::BYTES; // packed bytes of a row in
 constexpr int PIECES = ((SEGMENT + 30) / 16) | 1, PITCH = 16 * PIECES;
 // A stage is fetched in so many parts, one after each of the first products of the stage before it: if all warps fetch at once,
 // they wait for each other. With two stages the last part must not come late, and with weights of 16 bits there is most to
-// fetch. Where few tokens or none are fetched, warps are apart anyway.
+// fetch. Of many tokens and superblocks, what is best has been measured for each size of these (docs/cuda.md). Where few tokens or
+// none are fetched, warps are apart anyway.
 constexpr int PRODUCTS = RUNS / TOGETHER;
-constexpr int IN_PARTS = GEMM_STAGES > 2 && W::BYTES < 2 * W::BLOCK ? PRODUCTS : N > 64 ? 2 : PRODUCTS / 2;
+constexpr int IN_TWO_STAGES = W::BLOCK < 256 ? 2 : W::BYTES > 160 ? 1 : W::BYTES > 100 && W::BYTES < 120 ? 4 : 2;
+constexpr int IN_PARTS = GEMM_STAGES > 2 && W::BYTES < 2 * W::BLOCK ? PRODUCTS : N > 64 ? IN_TWO_STAGES : PRODUCTS / 2;
 constexpr int PARTS = GEMM_TAIL || MEAN || N <= 16 || (GEMM_RESIDENT && TOGETHER == 2) ? 1 : IN_PARTS;
 constexpr int TOKEN_STAGE = GEMM_RESIDENT ? 0 : N * CHUNK * 2;
 constexpr int STREAM_STAGE = MEAN ? N * ROWS * 4 : 0; // of the tokens' streams, in the last stage of a block of rows
