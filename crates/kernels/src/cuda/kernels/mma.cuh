@@ -133,13 +133,6 @@ DEVICE void mma(float *d, const u32 *a, u32 b0, u32 b1) {
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// The same with 8 columns of tf32: f32 whose lower 13 bits are 0.
-DEVICE u32 to_tf32(u32 bits) { return bits & 0xffffe000u; }
-DEVICE void mma_tf32(float *d, const u32 *a, u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 struct SyncProduct {
     static DEVICE void fence() {}
     template <int PENDING> static DEVICE void wait() {}
