@@ -99,8 +99,8 @@ pub(super) fn gemm(device: &CudaDevice, state: &mut State, o: &Gemm) -> Result {
     }
 }
 
-/// Whether the kernels of products can take the mean of these streams: 16 weight rows are those of all streams, for some columns, and
-/// the streams are fetched 16 bytes at a time. Of others the product's logits are stored, and read again.
+/// Whether the kernels of products can take the mean of these streams: 16 weight rows are those of all streams, for some
+/// columns, and the streams are fetched 16 bytes at a time. Of others the product's logits are stored, and read again.
 fn at_hand(normed: &View) -> bool {
     let whole = [normed.first / 4, normed.row_stride, normed.group_stride, normed.cols.into()];
     matches!(normed.groups, 2 | 4 | 8 | 16) && whole.iter().all(|n| n % 4 == 0)

@@ -129,8 +129,8 @@ DEVICE Rows rows_of(const GemmArgs &a, u32 tile, u32 part) {
     return {of[0], of[1] + part * N, min((u32)N, rows - before)};
 }
 
-// Where the 16-byte piece of columns `piece` of a token's stream lies among those of a stage, in words: exchanged so that a warp's reads
-// in store_mean, of four streams at least, meet no bank twice.
+// Where the 16-byte piece of columns `piece` of a token's stream lies among those of a stage, in words: exchanged so that a
+// warp's reads in store_mean, of four streams at least, meet no bank twice.
 DEVICE u32 stream_piece(u32 stream, u32 token, u32 piece) {
     constexpr u32 PIECES = OUTPUTS / 4;
     const u32 exchange = (token / 2 % 4 | stream % 2 * 4) % PIECES;
@@ -150,9 +150,9 @@ DEVICE void fill_streams(const GemmArgs &a, u32 to, u32 r0, u32 valid, u32 first
                 copy16_async(to + 4 * stream_piece(stream, token, piece), a.normed.at(r0 + token, stream) + first + 4 * piece);
 }
 
-// The means of a tile's streams in column `column`, of a block's `own`, from what a stage holds of the streams. Fragment row quad + 8h is
-// that of stream quad / NEAR + STREAMS / 2 * h: a lane adds up two streams, and the lanes whose quads are a multiple of NEAR apart add up
-// the rest, always in the same order.
+// The means of a tile's streams in column `column`, of a block's `own`, from what a stage holds of the streams. Fragment row
+// quad + 8h is that of stream quad / NEAR + STREAMS / 2 * h: a lane adds up two streams, and the lanes whose quads are a
+// multiple of NEAR apart add up the rest, always in the same order.
 template <int WIDTH> DEVICE void store_mean(const GemmArgs &a, const float *acc, const float *streams, u32 r0, u32 valid, u32 column, u32 own) {
     const u32 quad = threadIdx.x % 32 / 4, c = threadIdx.x % 4, stream0 = quad / NEAR, stream1 = stream0 + STREAMS / 2;
     const u32 count = column < a.normed.cols ? valid : 0;

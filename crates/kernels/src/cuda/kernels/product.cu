@@ -30,8 +30,8 @@ struct ProductArgs {
 };
 AS_HOST(ProductArgs, PRODUCT_ARGS);
 
-// The mean of gated streams of this thread's 4 outputs, `first` the first of them, for one row: two columns of two streams, the four of a
-// column, or four that neighbouring threads have the rest of.
+// The mean of gated streams of this thread's 4 outputs, `first` the first of them, for one row: two columns of two streams, the
+// four of a column, or four that neighbouring threads have the rest of.
 DEVICE void store_mean(const ProductArgs &a, const float p[4], u32 row, bool valid, u32 first) {
     constexpr u32 OWN = STREAMS < 4 ? STREAMS : 4;
 #pragma unroll
