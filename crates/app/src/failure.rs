@@ -71,6 +71,49 @@ impl<T, E: Into<anyhow::Error>> OrFail<T> for Result<T, E> {
 pub fn stdout_failure(error: io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::StdoutClosed,
+        _ if terminal::has_gone(io::stdout(), Some(&error)) => Failure::Interrupted,
         _ => Failure::Work(anyhow::Error::from(error).context("standard output")),
+    }
+}
+
+/// The failure behind an error of reading standard input.
+pub fn stdin_failure(error: io::Error) -> Failure {
+    match terminal::has_gone(io::stdin(), Some(&error)) {
+        true => Failure::Interrupted,
+        false => Failure::Input(anyhow::Error::from(error).context("standard input")),
+    }
+}
+
+/// That standard input has come to its end, and not its terminal.
+///
+/// # Errors
+/// [`Failure::Interrupted`].
+pub fn stdin_ended() -> Result<(), Failure> {
+    if terminal::has_gone(io::stdin(), None) { Err(Failure::Interrupted) } else { Ok(()) }
+}
+
+/// A terminal that was closed, or whose connection broke.
+#[cfg(unix)]
+mod terminal {
+    use std::io;
+    use std::os::fd::AsFd;
+
+    use rustix::fs::{FileType, fstat};
+    use rustix::io::{Errno, ioctl_fionread};
+
+    /// Whether `stream` was a terminal and is none any more, as far as it or `error` of using it tells. SIGHUP says the
+    /// same, but may come later.
+    pub fn has_gone(stream: impl AsFd, error: Option<&io::Error>) -> bool {
+        let device = fstat(&stream).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_char_device());
+        let refused = error.is_some_and(|error| error.raw_os_error() == Some(Errno::IO.raw_os_error()));
+        device && (refused || ioctl_fionread(&stream) == Err(Errno::IO))
+    }
+}
+
+/// Elsewhere it is not told.
+#[cfg(not(unix))]
+mod terminal {
+    pub fn has_gone<T>(_stream: T, _error: Option<&std::io::Error>) -> bool {
+        false
     }
 }

@@ -44,7 +44,8 @@ impl Interrupt {
             signal_hook::flag::register(SIGXFSZ, Arc::default()).or_work("catching SIGXFSZ")?;
             let of_others = Self::of_process();
             let mut signals = signal_hook::iterator::Signals::new(others()).or_work("catching SIGTERM")?;
-            thread::spawn(move || signals.forever().for_each(|signal| of_others.come_from_afar(signal)));
+            let wait = move || signals.forever().for_each(|signal| of_others.come_from_afar(signal));
+            thread::Builder::new().spawn(wait).or_work("a thread for SIGTERM")?;
         }
         Ok(())
     }
@@ -79,7 +80,8 @@ impl Interrupt {
             end(130);
         }
         let this = self.clone();
-        thread::spawn(move || this.say_that_it_takes_time());
+        // Without a thread it is not said.
+        let _ = thread::Builder::new().spawn(move || this.say_that_it_takes_time());
     }
 
     /// Asked to stop, work first comes to the end of a step: that is said if the step takes long.

@@ -139,20 +139,27 @@ impl<'a> NewFile<'a> {
     /// # Errors
     /// The system's.
     pub fn create(path: &Path, interrupt: &'a Interrupt) -> io::Result<Self> {
-        let place = match fs::metadata(path) {
+        let (place, permissions) = match fs::metadata(path) {
             Ok(there) if !there.is_file() => {
                 // A pipe that nobody reads yet is waited for, which no work could be asked to stop.
                 let file = interrupt.ends_at_once(|| File::options().write(true).open(path))?;
                 return Ok(Self { file, place: path.to_owned(), part: None, interrupt });
             }
-            // Through a link, to what it leads to.
-            Ok(_) => fs::canonicalize(path)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => followed(path),
+            Ok(there) => {
+                // What may not be written is not replaced.
+                File::options().write(true).open(path)?;
+                // Through a link, to what it leads to.
+                (fs::canonicalize(path)?, Some(there.permissions()))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (followed(path), None),
             Err(error) => return Err(error),
         };
         let (part, file) = part_of(&place)?;
         interrupt.removes(Some(&part));
-        Ok(Self { file, place, part: Some(part), interrupt })
+        let new = Self { file, place, part: Some(part), interrupt };
+        // A talk that others may not read stays so.
+        permissions.map(|permissions| new.file.set_permissions(permissions)).transpose()?;
+        Ok(new)
     }
 
     /// Puts it in its place, instead of what was there.
@@ -220,6 +227,19 @@ mod tests {
         drop(file);
         assert_eq!(fs::read(&path).unwrap(), b"one");
         assert_eq!(names(dir.path()), ["f"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn who_may_read_a_file_stays_the_same() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        write(&path, b"new", &Interrupt::default()).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[cfg(unix)]

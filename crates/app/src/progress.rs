@@ -22,8 +22,8 @@ pub struct PrefillBar {
     through: Arc<AtomicU64>,
     /// Dropped when the prompt is through.
     going_on: Sender<()>,
-    /// Shows the bar in a moment.
-    shows: JoinHandle<()>,
+    /// Shows the bar in a moment; where the system has no thread for it, nobody does.
+    shows: Option<JoinHandle<()>>,
 }
 
 /// A prompt that is read in less needs no bar.
@@ -50,12 +50,13 @@ impl PrefillBar {
         bar.set_style(style.progress_chars("=> "));
         let (going_on, over) = mpsc::channel();
         let shown = bar.clone();
-        let shows = thread::spawn(move || {
+        let show = move || {
             if over.recv_timeout(MOMENT) == Err(RecvTimeoutError::Timeout) {
                 shown.set_draw_target(ProgressDrawTarget::stderr());
                 shown.enable_steady_tick(TICK);
             }
-        });
+        };
+        let shows = thread::Builder::new().spawn(show).ok();
         Self { bar, start: Instant::now(), through, going_on, shows }
     }
 
@@ -69,7 +70,7 @@ impl PrefillBar {
     pub fn leave(self) {
         drop(self.going_on);
         // It cannot have failed, and there would be no bar then.
-        let _ = self.shows.join();
+        let _ = self.shows.map(JoinHandle::join);
         self.bar.abandon();
         if !self.bar.is_hidden() {
             eprintln!();

@@ -148,7 +148,7 @@ fn piped(patience: Option<Duration>) -> Result<Option<Vec<u8>>, Failure> {
     let (first_byte, first) = mpsc::sync_channel(1);
     let (all_bytes, all) = mpsc::sync_channel(1);
     // Left behind, blocked in its read, where patience ends first; the process ends without waiting for it.
-    thread::spawn(move || {
+    let read = move || {
         let mut stdin = io::stdin().lock();
         let mut byte = [0];
         let begun = stdin.read(&mut byte);
@@ -157,7 +157,8 @@ fn piped(patience: Option<Duration>) -> Result<Option<Vec<u8>>, Failure> {
             let rest = if nothing { begun.map(|_| Vec::new()) } else { read_all((&byte[..]).chain(stdin)) };
             let _ = all_bytes.send(rest);
         }
-    });
+    };
+    thread::Builder::new().spawn(read).or_work("a thread for standard input")?;
     match patience {
         Some(patience) if first.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout) => {
             eprintln!("nothing came from standard input: going on without it (-f - waits for it)");

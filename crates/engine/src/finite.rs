@@ -8,6 +8,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
 
 use argon_gguf::{Bytes, Format, TensorInfo, scales_are_finite};
 
@@ -104,10 +105,11 @@ fn first_bad(parts: &[(&Stored, Range<usize>)]) -> Option<(usize, usize)> {
             }
         }
     };
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(MOST_THREADS).min(pieces.len());
-    std::thread::scope(|scope| {
+    let threads = thread::available_parallelism().map_or(1, |n| n.get()).min(MOST_THREADS).min(pieces.len());
+    thread::scope(|scope| {
         for _ in 1..threads {
-            scope.spawn(work);
+            // Where the system has no more threads, fewer do the same.
+            let _ = thread::Builder::new().spawn_scoped(scope, work);
         }
         work();
     });

@@ -79,10 +79,13 @@ impl CpuDevice {
             Some(threads) => threads.get(),
             None => std::thread::available_parallelism().map_or(1, NonZero::get),
         };
-        let failed = |what: String| DeviceError::Failed { device: id.clone(), what };
-        let team = Team::new(threads).map_err(|e| failed(e.to_string()))?;
+        let failed = |error: &dyn std::error::Error| DeviceError::Failed {
+            device: id.clone(),
+            what: format!("starting {threads} threads: {error}"),
+        };
+        let team = Team::new(threads).map_err(|error| failed(&error))?;
         let pool = ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("plan-{i}"));
-        let pool = pool.build().map_err(|e| failed(e.to_string()))?;
+        let pool = pool.build().map_err(|error| failed(&error))?;
         let isa = options.isa.unwrap_or_else(Isa::detect);
         let info = DeviceInfo {
             id,

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{MAX_BYTES, text};
-use crate::failure::{Failure, OrFail};
+use crate::failure::{Failure, OrFail, stdin_ended, stdin_failure};
 
 /// How long Ctrl-C may go unnoticed while nothing is typed.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -17,10 +17,13 @@ pub struct Lines(Receiver<io::Result<Vec<u8>>>);
 
 impl Lines {
     /// Begins to read.
-    pub fn start() -> Self {
+    ///
+    /// # Errors
+    /// Of the work, where the system has no thread for it.
+    pub fn start() -> Result<Self, Failure> {
         let (send, lines) = mpsc::sync_channel(0);
         // Left behind, blocked in its read, where the command ends first; the process ends without waiting for it.
-        thread::spawn(move || {
+        let read = move || {
             let mut stdin = io::stdin().lock();
             loop {
                 let line = read_line(&mut stdin);
@@ -29,8 +32,9 @@ impl Lines {
                     break;
                 }
             }
-        });
-        Lines(lines)
+        };
+        thread::Builder::new().spawn(read).or_work("a thread for standard input")?;
+        Ok(Lines(lines))
     }
 
     /// The next line without its end; `None` where there is no other.
@@ -44,8 +48,11 @@ impl Lines {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
                 Ok(line) => {
-                    let bytes = line.or_input("standard input")?;
-                    return if bytes.is_empty() { Ok(None) } else { text(bytes, "standard input").map(Some) };
+                    let bytes = line.map_err(stdin_failure)?;
+                    return match bytes.is_empty() {
+                        true => stdin_ended().map(|()| None),
+                        false => text(bytes, "standard input").map(Some),
+                    };
                 }
             }
         }

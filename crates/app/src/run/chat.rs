@@ -65,7 +65,7 @@ impl Chat {
     /// Of the input, also if it ends after messages that had no room; of the work, or [`Failure::Interrupted`].
     pub fn run(&mut self, writer: &mut Writer, interrupt: &Interrupt, first: Option<String>) -> Result<(), Failure> {
         eprintln!("chat: {EXIT} or the end of input ends it, Ctrl-C ends an answer");
-        let (lines, mut next, mut refused) = (Lines::start(), first, 0);
+        let (lines, mut next, mut refused) = (Lines::start()?, first, 0);
         loop {
             let text = match next.take() {
                 Some(text) => text,

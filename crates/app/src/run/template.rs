@@ -105,8 +105,8 @@ fn converse(request: Vec<u8>, patience: Duration) -> io::Result<(ExitStatus, Opt
     let (mut input, output) = (child.stdin.take(), child.stdout.take());
     let (send, answer) = mpsc::sync_channel(1);
     // Both end when the process does.
-    thread::spawn(move || input.take().map(|mut input| input.write_all(&request)));
-    thread::spawn(move || send.send(output.map(read_all)));
+    thread::Builder::new().spawn(move || input.take().map(|mut input| input.write_all(&request)))?;
+    thread::Builder::new().spawn(move || send.send(output.map(read_all)))?;
     let answer = answer.recv_timeout(patience);
     if answer.is_err() {
         child.kill()?;

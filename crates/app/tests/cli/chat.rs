@@ -266,3 +266,46 @@ fn a_chat_that_cannot_be_is_refused_with_the_reason() {
     let model = templated(&embedded(), "", dir.path());
     assert_fails(&chat(&model, &[], "a"), 2, &["empty"]);
 }
+
+/// A window that is closed, or a connection that breaks: as Ctrl-C, and what was said is saved.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_terminal_that_goes_away_ends_a_chat_as_ctrl_c_does() {
+    use rustix::fs::{Mode, OFlags, open};
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let dir = tempfile::tempdir().unwrap();
+    let (model, session) = (templated(&embedded(), PLAIN, dir.path()), dir.path().join("session"));
+    let end_after = |line: &str| {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&ours).unwrap();
+        unlockpt(&ours).unwrap();
+        let name = ptsname(&ours, Vec::new()).unwrap();
+        let theirs =
+            || Stdio::from(open(&name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap());
+        let args = ["run", "--chat", "-m", text(&model), "-n", "-1", "--ignore-eos", "--session", text(&session)];
+        let mut child = argon(&args).stdin(theirs()).stdout(theirs()).stderr(theirs()).spawn().unwrap();
+        let mut terminal = std::fs::File::from(ours);
+        see(&mut terminal, "> ");
+        terminal.write_all(line.as_bytes()).unwrap();
+        // The terminal's own echo of the line, and the beginning of an answer.
+        see(&mut terminal, &line.replace('\n', "\r\n"));
+        if !line.is_empty() {
+            assert_eq!(terminal.read(&mut [0]).unwrap(), 1);
+        }
+        drop(terminal);
+        child.wait().unwrap().code()
+    };
+    assert_eq!(end_after(""), Some(130), "while it waits for a message");
+    assert_eq!(end_after("Hello\n"), Some(130), "while it answers");
+    assert!(session.exists());
+}
+
+/// Reads what a terminal shows until `what` is there.
+#[cfg(target_os = "linux")]
+fn see(terminal: &mut impl Read, what: &str) {
+    let (mut seen, mut piece) = (String::new(), [0; 256]);
+    while !seen.contains(what) {
+        let read = terminal.read(&mut piece).unwrap();
+        seen += &String::from_utf8_lossy(&piece[..read]);
+    }
+}
