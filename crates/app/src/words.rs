@@ -52,6 +52,7 @@ mod tests {
         assert_eq!(shown, ["0 B", "999 B", "1.00 kB", "11.36 MB", "45.90 GB"]);
         assert_eq!([12, 30_500_000_000, u64::MAX].map(many), ["12", "30.50 B", "18446744.07 T"]);
     }
+
     #[test]
     fn a_text_is_one_line_and_no_book() {
         assert_eq!(one_line("a\nb\u{1b}[31mc\u{e9}"), "a\\nb\\u{1b}[31mc\u{e9}");

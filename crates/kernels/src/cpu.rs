@@ -96,7 +96,7 @@ impl CpuDevice {
                 if threads == 1 { "thread" } else { "threads" }
             ),
             details: String::new(),
-            memory: machine::memory(),
+            memory: machine::memory().unwrap_or(u64::MAX),
             largest_tensor: u64::MAX,
             precisions: gemm::PRECISIONS.to_vec(),
         };

@@ -82,7 +82,7 @@ impl Memory {
         Ok(Memory {
             trained,
             trained_total: caches.saturating_add((weights + fixed) as u64),
-            machine: Some(machine::memory()).filter(|&bytes| bytes != u64::MAX),
+            machine: machine::memory(),
             weights: weights as u64,
             per_1000_tokens_f16: per_1000_tokens_f16 as u64,
             per_1000_tokens_f32: slope(DType::F32)? as u64,

@@ -105,7 +105,7 @@ impl Report {
             machine: Machine {
                 processor: machine::name(),
                 threads: std::thread::available_parallelism().map_or(1, NonZero::get),
-                memory_bytes: Some(machine::memory()).filter(|&bytes| bytes != u64::MAX),
+                memory_bytes: machine::memory(),
             },
             asked: asked.join(" "),
             absent: Vec::new(),

@@ -41,8 +41,14 @@ impl SamplingNumber {
 }
 
 const PENALTY_LAST_N: &str = "general.sampling.penalty_last_n";
-/// What the number of recent tokens must be.
-const LAST_N: &str = "a number from 0, or -1";
+
+/// Of a whole number of which -1 says something else: that it is one, or absent.
+fn check_whole(name: &str, said: Option<i64>) -> Result<(), Failure> {
+    match said {
+        Some(n) if n < -1 => Err(refused(name, n, "a number from 0, or -1")),
+        _ => Ok(()),
+    }
+}
 
 /// How the next token is chosen, as far as the user said.
 #[derive(Debug)]
@@ -59,12 +65,8 @@ impl Sampling {
         {
             said.map(|value| number.check(number.flag, value)).transpose()?;
         }
-        if let Some(seed) = args.seed.filter(|&seed| seed < -1) {
-            return Err(refused("--seed", seed, "a number from 0, or -1"));
-        }
-        if let Some(n) = args.repeat_last_n.filter(|&n| n < -1) {
-            return Err(refused("--repeat-last-n", n, LAST_N));
-        }
+        check_whole("--seed", args.seed)?;
+        check_whole("--repeat-last-n", args.repeat_last_n)?;
         Ok(Sampling(args))
     }
 
@@ -89,9 +91,7 @@ impl Sampling {
         };
         let top_k = count(said.top_k, "general.sampling.top_k")?;
         let last_n = count(said.repeat_last_n, PENALTY_LAST_N)?;
-        if let Some(n) = last_n.filter(|&n| n < -1) {
-            return Err(refused(PENALTY_LAST_N, n, LAST_N));
-        }
+        check_whole(PENALTY_LAST_N, last_n)?;
         let seed = match said.seed {
             Some(seed) => u64::try_from(seed).ok(),
             None => metadata.u64("argon.default_seed").or_input(UNUSABLE)?,

@@ -196,13 +196,13 @@ fn describe(core: &Core, adapter: &wgpu::Adapter, tier: Tier) -> DeviceInfo {
     // A discrete card's memory is not told; one that shares the system's has that.
     let memory = match info.device_type {
         wgpu::DeviceType::IntegratedGpu | wgpu::DeviceType::Cpu => crate::cpu::machine::memory(),
-        _ => u64::MAX,
+        _ => None,
     };
     DeviceInfo {
         id: core.id.clone(),
         name: format!("{}, {:?}", info.name, info.backend),
         details: format!("{}; {tier}; {limits}", driver.trim()),
-        memory,
+        memory: memory.unwrap_or(u64::MAX),
         largest_tensor: core.max_binding.saturating_sub(SLACK as u64),
         precisions: vec![Precision::F16, Precision::F32],
     }
